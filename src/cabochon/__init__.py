@@ -1,0 +1,46 @@
+"""cabochon: a Gemma 4 checkpoint in, an ONNX package out, and the runtime that drives it.
+
+    import cabochon
+
+    cabochon.build("google/gemma-4-E2B-it", "e2b", target="default", precision="f16")
+    model = cabochon.load("e2b")
+    print(model.generate("Why is the sky blue?").text)
+
+Importing this module imports nothing heavy: each name below is fetched when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import errors
+    from .checkpoint import open_checkpoint
+    from .errors import CabochonError
+    from .package import build
+    from .planning import plan
+    from .runtime import load
+
+__version__ = "0.1.0"
+__all__ = ["CabochonError", "__version__", "build", "errors", "load", "open_checkpoint", "plan"]
+
+ROOMS = {
+    "CabochonError": "errors",
+    "build": "package",
+    "load": "runtime",
+    "open_checkpoint": "checkpoint",
+    "plan": "planning",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module(".errors", __name__)
+    if name not in ROOMS:
+        raise AttributeError(f"module 'cabochon' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(import_module("." + ROOMS[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,72 @@
+# Everything is set up in .venv by the first target that needs it; all that is asked for is python3 (3.11 or later).
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
+SETUP  := pyproject.toml constraints.txt
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test parity lint format bench wheel test-all-pythons clean
+
+help:  ## what there is
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/ready  ## build, check and run the shipped miniature
+	@$(BIN)/cabochon demo
+
+test: $(VENV)/ready-test  ## every test that needs no torch
+	@$(BIN)/python -m pytest -q -n 2 -m "not parity" $(ARGS)
+
+parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live
+	@$(BIN)/python -m pytest -q -m parity $(ARGS)
+
+lint: $(VENV)/ready-lint  ## ruff, pyright, the order of imports
+	@$(BIN)/ruff check -q .
+	@$(BIN)/ruff format -q --check .
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/ready-lint  ## let ruff repair what it can
+	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+
+bench: $(VENV)/ready-test  ## measure; writes the table of the README (needs about 35 GB of disk)
+	@$(BIN)/python -m bench $(ARGS)
+
+wheel: $(VENV)/ready-test  ## dist/*.whl
+	@$(BIN)/python -m build -q --wheel
+
+# One environment and one run of the tests for each Python that is found.
+test-all-pythons:  ## make test under every Python 3.11 to 3.13 on this machine
+	@command -v pyenv >/dev/null && export PYENV_VERSION=$$(pyenv versions --bare | paste -sd:); \
+	 for minor in 11 12 13; do \
+	   python3.$$minor -c '' 2>/dev/null || { echo "python3.$$minor: not found"; continue; }; \
+	   echo "python3.$$minor"; \
+	   $(MAKE) --no-print-directory test PYTHON=python3.$$minor VENV=.venv-3.$$minor || exit 1; \
+	 done
+
+clean:  ## remove what make made
+	@rm -rf .venv .venv-3.* build dist src/*.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: ready < ready-test < ready-lint; ready-parity adds torch and transformers.
+$(VENV)/ready: $(SETUP)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cabochon needs Python 3.11 or later; found " + sys.version.split()[0] + ". Say which with: make PYTHON=/path/to/python3")'
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/ready-test: $(VENV)/ready
+	@$(PIP) install -c constraints.txt -e '.[test]'
+	@touch $@
+
+$(VENV)/ready-lint: $(VENV)/ready-test
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/ready-parity: $(VENV)/ready-test
+	@echo "adding torch and transformers to $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[test,parity]'
+	@touch $@
