@@ -1,6 +1,6 @@
 """A folder or a hub id becomes config.json as data and tensors as views over memory-mapped safetensors."""
 
-from .opening import Checkpoint, open_checkpoint
-from .tensor import Tensor
+from cabochon.checkpoint.opening import Checkpoint, open_checkpoint
+from cabochon.checkpoint.tensor import Tensor
 
 __all__ = ["Checkpoint", "Tensor", "open_checkpoint"]

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..errors import SourceError, TensorError, UnsupportedError
-from .strict_json import parse_object
-from .tensor import BITS, Tensor
+from cabochon.errors import SourceError, TensorError, UnsupportedError
+from cabochon.checkpoint.strict_json import parse_object
+from cabochon.checkpoint.tensor import BITS, Tensor
 
 __all__ = ["read_header"]
 

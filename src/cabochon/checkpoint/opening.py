@@ -6,10 +6,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import ConfigError, SourceError
-from .shards import read_shards
-from .strict_json import parse_object
-from .tensor import Tensor
+from cabochon.errors import ConfigError, SourceError
+from cabochon.checkpoint.shards import read_shards
+from cabochon.checkpoint.strict_json import parse_object
+from cabochon.checkpoint.tensor import Tensor
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from ..errors import SourceError
-from .header import read_header
-from .strict_json import parse_object
-from .tensor import Tensor
+from cabochon.errors import SourceError
+from cabochon.checkpoint.header import read_header
+from cabochon.checkpoint.strict_json import parse_object
+from cabochon.checkpoint.tensor import Tensor
 
 __all__ = ["read_shards"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import TensorError
+from cabochon.errors import TensorError
 
 __all__ = ["BITS", "Tensor"]
 

@@ -1,0 +1,81 @@
+"""One object of a config.json, read key by key with its address: types are checked, nothing is converted."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from cabochon.errors import ConfigError
+
+__all__ = ["Section"]
+
+_REQUIRED: Any = object()
+
+
+class Section:
+    """The object found at `at` ("config.json: text_config"). Every method raises ConfigError with that address."""
+
+    def __init__(self, values: Mapping[str, Any], at: str) -> None:
+        self.values, self.at = values, at
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def error(self, key: str, message: str, remedy: str = "") -> ConfigError:
+        """An error about `key`, for the caller to raise."""
+        return ConfigError(message, at=f"{self.at}: {key}", remedy=remedy)
+
+    def refuse_unknown(self, known: Mapping[str, Any]) -> None:
+        """Every key must be one of `known`; the error names all that are not, and what they may have meant."""
+        unknown = [key for key in self.values if key not in known]
+        if not unknown:
+            return
+        hints = [f"{key!r}{_did_you_mean(key, known)}" for key in unknown]
+        raise ConfigError(
+            f"unknown {'key' if len(unknown) == 1 else 'keys'} {', '.join(hints)}; known keys: {', '.join(sorted(known))}",
+            at=self.at,
+            remedy="what a key means to the model must be known before a graph can be right: remove it, or open an issue",
+        )
+
+    def integer(self, key: str, default: Any = _REQUIRED, *, minimum: int = 1) -> int:
+        """A whole number of at least `minimum`; true and "512" are not numbers."""
+        value = self._get(key, default)
+        if type(value) is not int or value < minimum:
+            raise self.error(key, f"is {value!r}; expected a whole number, {minimum} or more")
+        return value
+
+    def optional_integer(self, key: str) -> int | None:
+        """A positive whole number, or None where the key is absent, null or 0."""
+        value = self.values.get(key)
+        return None if value is None or (type(value) is int and value == 0) else self.integer(key)
+
+    def positive(self, key: str, default: Any = _REQUIRED) -> float:
+        """A finite number above 0."""
+        value = self._get(key, default)
+        if type(value) not in (int, float) or not 0 < value < float("inf"):
+            raise self.error(key, f"is {value!r}; expected a number above 0")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """true or false."""
+        value = self._get(key, default)
+        if type(value) is not bool:
+            raise self.error(key, f"is {value!r}; expected true or false")
+        return value
+
+    def section(self, key: str) -> "Section":
+        """The object under `key`."""
+        value = self._get(key, _REQUIRED)
+        if not isinstance(value, Mapping):
+            raise self.error(key, f"is {value!r:.100}; expected an object")
+        return Section(value, f"{self.at}: {key}")
+
+    def _get(self, key: str, default: Any) -> Any:
+        value = self.values.get(key, default)
+        if value is _REQUIRED:
+            raise self.error(key, "is missing; the model cannot be known without it")
+        return value
+
+
+def _did_you_mean(key: str, known: Mapping[str, Any]) -> str:
+    close = get_close_matches(key, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,156 @@
+"""Every key that config.json may hold, and what becomes of it; and the models that are refused by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cabochon.checkpoint.section import Section
+from cabochon.errors import ConfigError, UnsupportedError
+
+__all__ = ["TEXT_KEYS", "TOP_KEYS", "refuse_other_features", "refuse_other_models"]
+
+_USED = "used"
+_TRAINING = "concerns training only"
+_LOADING = "concerns how transformers loads or returns things"
+_TOKENS = "token ids are read from generation_config.json and the tokenizer, at run time"
+_MEDIA = "concerns images, video or audio; a text model has none"
+_DTYPE = "the dtype of each tensor is read from its header"
+_MOE = "checked to be absent: mixture of experts"
+
+_ANY_MODEL: dict[str, str] = {
+    "model_type": _USED,
+    "tie_word_embeddings": _USED,
+    "architectures": "model_type says it",
+    "transformers_version": _LOADING,
+    "_name_or_path": _LOADING,
+    "_attn_implementation": _LOADING,
+    "_attn_implementation_autoset": _LOADING,
+    "_commit_hash": _LOADING,
+    "attn_implementation": _LOADING,
+    "auto_map": _LOADING,
+    "chunk_size_feed_forward": "a way to save memory that changes no result",
+    "dtype": _DTYPE,
+    "torch_dtype": _DTYPE,
+    "initializer_range": _TRAINING,
+    "is_encoder_decoder": "checked to be false",
+    "id2label": "concerns classifiers",
+    "label2id": "concerns classifiers",
+    "problem_type": "concerns classifiers",
+    "output_attentions": _LOADING,
+    "output_hidden_states": _LOADING,
+    "return_dict": _LOADING,
+    "use_cache": "a package always has caches",
+    "bos_token_id": _TOKENS,
+    "eos_token_id": _TOKENS,
+    "pad_token_id": _USED,
+    "quantization_config": "checked to be absent: quantized checkpoints are refused",
+    "unsloth_fixed": "a note of a training tool",
+    "unsloth_version": "a note of a training tool",
+}
+
+TEXT_KEYS: dict[str, str] = _ANY_MODEL | {
+    "vocab_size": _USED,
+    "hidden_size": _USED,
+    "intermediate_size": _USED,
+    "num_hidden_layers": _USED,
+    "num_attention_heads": _USED,
+    "num_key_value_heads": _USED,
+    "num_global_key_value_heads": _USED,
+    "head_dim": _USED,
+    "global_head_dim": _USED,
+    "per_layer_config": _USED,
+    "hidden_activation": "checked to be gelu_pytorch_tanh",
+    "max_position_embeddings": _USED,
+    "rms_norm_eps": _USED,
+    "rope_parameters": _USED,
+    "rope_scaling": "checked to be absent or null: rope_parameters says it",
+    "attention_bias": "checked to be false",
+    "attention_dropout": _TRAINING,
+    "attn_logit_softcapping": "checked to be absent or null: Gemma 4 has none",
+    "sliding_window": _USED,
+    "layer_types": _USED,
+    "final_logit_softcapping": _USED,
+    "use_bidirectional_attention": "checked to be null or 'vision'",
+    "vocab_size_per_layer_input": _USED,
+    "hidden_size_per_layer_input": _USED,
+    "attention_k_eq_v": _USED,
+    "num_kv_shared_layers": _USED,
+    "use_double_wide_mlp": _USED,
+    "enable_moe_block": _MOE,
+    "num_experts": _MOE,
+    "top_k_experts": _MOE,
+    "moe_intermediate_size": _MOE,
+}
+
+TOP_KEYS: dict[str, str] = _ANY_MODEL | {
+    "text_config": _USED,
+    "vision_config": _MEDIA,
+    "audio_config": _MEDIA,
+    "image_token_id": _MEDIA,
+    "audio_token_id": _MEDIA,
+    "video_token_id": _MEDIA,
+    "boi_token_id": _MEDIA,
+    "eoi_token_id": _MEDIA,
+    "boa_token_id": _MEDIA,
+    "eoa_token_id": _MEDIA,
+    "eoa_token_index": _MEDIA,
+    "vision_soft_tokens_per_image": _MEDIA,
+}
+
+
+_NOT_A_TARGET = {
+    "gemma4_assistant": (
+        "is a drafter (assistant), not a model that generates by itself",
+        "give the checkpoint it drafts for, such as google/gemma-4-E2B-it; drafters are not built yet",
+    ),
+    "gemma4_unified": (
+        "is a unified Gemma 4 (12B), which is not built yet",
+        "give a gemma4 or gemma4_text checkpoint: E2B, E4B or 31B",
+    ),
+}
+_NOT_A_TARGET["gemma4_unified_assistant"] = _NOT_A_TARGET["gemma4_assistant"]
+_NOT_A_TARGET["gemma4_unified_text"] = _NOT_A_TARGET["gemma4_unified"]
+
+# Keys with one meaning we build: the values allowed, and why no other is.
+_FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "hidden_activation": (("gelu_pytorch_tanh",), "the feed-forward of Gemma 4 is gated by gelu_pytorch_tanh"),
+    "attention_bias": ((False,), "the projections of Gemma 4 have no bias"),
+    "attn_logit_softcapping": ((None,), "attention scores of Gemma 4 are not capped"),
+    "rope_scaling": ((None,), "rope_parameters says how positions rotate"),
+    "is_encoder_decoder": ((False,), "Gemma 4 is a decoder"),
+    "use_bidirectional_attention": ((None, "vision"), "a text model is causal"),
+}
+
+
+def refuse_other_models(raw: Mapping[str, Any]) -> None:
+    """Raise UnsupportedError, with what to do, unless `raw` is a Gemma 4 without experts or holds one."""
+    kind = raw.get("model_type")
+    if not isinstance(kind, str):
+        raise ConfigError(
+            f"model_type is {kind!r}; expected 'gemma4' or 'gemma4_text'",
+            at="config.json", remedy="give the config.json of a Gemma 4 checkpoint",
+        )  # fmt: skip
+    if kind in _NOT_A_TARGET:
+        what, remedy = _NOT_A_TARGET[kind]
+        raise UnsupportedError(f"model_type {kind!r} {what}", at="config.json", remedy=remedy)
+    if kind not in ("gemma4", "gemma4_text"):
+        raise UnsupportedError(
+            f"model_type {kind!r} is another architecture; expected 'gemma4' or 'gemma4_text'",
+            at="config.json", remedy="give a Gemma 4 checkpoint; other models are not built",
+        )  # fmt: skip
+
+
+def refuse_other_features(text: Section) -> None:
+    """Raise UnsupportedError for experts and for encoders, ConfigError for a value that Gemma 4 never has."""
+    if text.values.get("enable_moe_block") or text.values.get("num_experts"):
+        raise UnsupportedError(
+            "mixture of experts (enable_moe_block, num_experts) is not built yet",
+            at=text.at, remedy="give a checkpoint without experts: E2B, E4B or 31B",
+        )  # fmt: skip
+    if text.values.get("use_bidirectional_attention") == "all":
+        raise UnsupportedError(
+            "use_bidirectional_attention is 'all': this model is an encoder, it does not generate",
+            at=text.at, remedy="give a checkpoint of a generating model",
+        )  # fmt: skip
+    for key, (allowed, why) in _FIXED.items():
+        if key in text and not any(type(text.values[key]) is type(value) and text.values[key] == value for value in allowed):
+            raise text.error(key, f"is {text.values[key]!r}; expected {' or '.join(map(repr, allowed))}: {why}")
