@@ -1,0 +1,120 @@
+"""Which target can carry a checkpoint in which precision, what it takes, and why not."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cabochon.checkpoint import Checkpoint
+from cabochon.dialects import TARGETS, Target
+from cabochon.gemma4 import TextConfig
+from cabochon.gemma4.layout import Slot
+from cabochon.planning.sizes import ELEMENT_BYTES, MIB, package_bytes, run_memory, slot_bytes, text_slots
+from cabochon.recipes import PRECISIONS
+
+__all__ = ["INT32", "Verdict", "verdicts"]
+
+INT32 = 2**31 - 1
+LENGTHS_ONLY = "left-justified"  # the mask of the targets that take lengths; they count elements in int32 as well
+
+# Limits of an adapter that grants no more than the defaults of the WebGPU specification ("Limits").
+WEBGPU_BUFFER, WEBGPU_BINDING = 256 * MIB, 128 * MIB
+
+# Packages that are right, and that no released execution provider of their target has the kernels for.
+WITHOUT_KERNELS = {("CPUExecutionProvider", "bf16"), ("CUDAExecutionProvider", "f32")}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One target in one precision.
+
+    `status` is "runs"; "conditional": it runs where `reason` holds; "builds": the package is right, but its target
+    has no kernels for it; "refused": it is not built. `disk` and `memory` (to run, without caches) are in bytes.
+    """
+
+    target: str
+    precision: str
+    status: str
+    reason: str
+    disk: int
+    memory: int
+    warnings: tuple[str, ...]
+
+
+def verdicts(
+    slots: list[Slot], geometry: TextConfig, refused: str, checkpoint: Checkpoint | None
+) -> tuple[Verdict, ...]:
+    """All targets in all precisions. `refused` is why the checkpoint as a whole is not built, "" where it is."""
+    text = text_slots(slots)
+    return tuple(
+        _verdict(target, precision, _as_written(text, target, len(geometry.layers)), text, refused, checkpoint)
+        for target in TARGETS.values()
+        for precision in PRECISIONS
+    )
+
+
+def _verdict(
+    target: Target, precision: str, written: list[Slot], text: list[Slot], refused: str, checkpoint: Checkpoint | None
+) -> Verdict:
+    status, reason = _status(target, precision, refused)
+    large = _buffers(target, precision, written)
+    if large and status == "runs":
+        status = "conditional"
+    return Verdict(
+        target.name,
+        precision,
+        status,
+        "; ".join(filter(None, (reason, large))),
+        package_bytes(written, precision, checkpoint),
+        run_memory(written, precision, target.provider),
+        tuple(_int32(target, text, written)),
+    )
+
+
+def _status(target: Target, precision: str, refused: str) -> tuple[str, str]:
+    caveat = target.caveats.get(precision, "")
+    if refused:
+        return "refused", refused
+    if precision not in target.precisions:
+        return "refused", caveat
+    if (target.provider, precision) in WITHOUT_KERNELS:
+        return "builds", caveat
+    return ("conditional" if caveat else "runs"), caveat
+
+
+def _as_written(text: list[Slot], target: Target, layers: int) -> list[Slot]:
+    """The tensors as the target's graph holds them: where elements are counted in int32, one table per layer."""
+    if target.dialect.mask != LENGTHS_ONLY:
+        return text
+    return [part for slot in text for part in (_tables(slot, layers) if slot.part == "per-layer table" else [slot])]
+
+
+def _tables(slot: Slot, layers: int) -> list[Slot]:
+    rows, columns = slot.shape
+    stem = slot.name.removesuffix("weight")
+    return [Slot(slot.part, f"{stem}{i}.weight", (rows, columns // layers)) for i in range(layers)]
+
+
+def _int32(target: Target, text: Iterable[Slot], written: list[Slot]) -> Iterator[str]:
+    """What an int32 cannot count, and what becomes of it."""
+    if target.dialect.mask != LENGTHS_ONLY:
+        return
+    for slot in text:
+        if slot.elements > INT32:
+            tables = [part for part in written if part.part == slot.part]
+            yield (
+                f"{slot.name} has {slot.elements:,} elements, more than an int32 counts ({INT32:,}): "
+                f"it is split into {len(tables)} tables, one per layer, of {tables[0].elements:,} each"
+            )
+
+
+def _buffers(target: Target, precision: str, written: list[Slot]) -> str:
+    """What an adapter must grant beyond the defaults of WebGPU."""
+    if target.provider != "WebGpuExecutionProvider":
+        return ""
+    sizes = [slot_bytes(slot, ELEMENT_BYTES[precision]) for slot in written]
+    large = [size for size in sizes if size > WEBGPU_BINDING]
+    if not large:
+        return ""
+    return (
+        f"{len(large)} tensors are beyond WebGPU's defaults (buffers of {WEBGPU_BUFFER // MIB} MiB, bindings of "
+        f"{WEBGPU_BINDING // MIB} MiB): the adapter must grant {-(-max(large) // MIB):,} MiB for both"
+    )
