@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cabochon.errors import SourceError, TensorError, UnsupportedError
+from cabochon.checkpoint.refusals import refuse_pointer
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.checkpoint.tensor import BITS, Tensor
+from cabochon.errors import SourceError, TensorError, UnsupportedError
 
 __all__ = ["read_header"]
 
@@ -44,20 +45,26 @@ def read_header(file: Path, name: str | None = None) -> dict[str, Tensor]:
     return {tensor.name: tensor for tensor in tensors}
 
 
+_PICKLE = ("which can run code when it is opened", "save the model as safetensors")
 _OTHER_KINDS: tuple[tuple[bytes, type[SourceError], str, str], ...] = (
-    (b"version https://git-lfs", SourceError, "a Git LFS pointer, not the data it stands for", "run `git lfs pull` in the folder, or " + _DOWNLOAD),
-    (b"GGUF", UnsupportedError, "a GGUF file", "give the original checkpoint in safetensors (bf16, f16 or f32)"),
-    (b"PK\x03\x04", UnsupportedError, "a pickle archive of PyTorch, which can run code when it is opened", "save the model as safetensors"),
-    (b"\x80\x02", UnsupportedError, "a pickle, which can run code when it is opened", "save the model as safetensors"),
-    (b"<", SourceError, "a web page or XML, not data", _DOWNLOAD + "; the server may have asked for a login"),
-)  # fmt: skip
+    (
+        b"GGUF",
+        UnsupportedError,
+        "a GGUF file",
+        "give the original checkpoint in safetensors (bf16, f16 or f32)",
+    ),
+    (b"PK\x03\x04", UnsupportedError, f"a pickle archive, {_PICKLE[0]}", _PICKLE[1]),
+    (b"\x80", UnsupportedError, f"a pickle, {_PICKLE[0]}", _PICKLE[1]),
+    (b"<", SourceError, "a web page, not data", _DOWNLOAD + "; the server may have asked for a login"),
+)
 
 
 def _refuse_other_kinds(start: bytes, size: int, called: str) -> None:
     if size == 0:
         raise SourceError("the file is empty; expected a safetensors file", at=called, remedy=_DOWNLOAD)
+    refuse_pointer(start, called)
     for magic, kind, what, remedy in _OTHER_KINDS:
-        # "<" and the pickle's two bytes may also be the low bytes of a length: then JSON follows at byte 8.
+        # One byte may as well begin a length: then the header follows at byte 8.
         if start.startswith(magic) and start[8:9] != b"{":
             raise kind(f"this is {what}", at=called, remedy=remedy)
 
@@ -76,7 +83,9 @@ def _header_length(start: bytes, size: int, called: str) -> int:
             f"truncated: the header claims {length} bytes, the file has {size}", at=called, remedy=_DOWNLOAD
         )
     if start[8:9] != b"{":
-        raise SourceError("the header does not begin with '{'; not a safetensors file", at=called, remedy=_DOWNLOAD)
+        raise SourceError(
+            "the header does not begin with '{'; not a safetensors file", at=called, remedy=_DOWNLOAD
+        )
     return length
 
 
@@ -102,7 +111,8 @@ def _tensor(name: str, entry: Any, file: Path, data: int, called: str) -> Tensor
         raise wrong(f"data_offsets are {offsets!r:.200}; expected [start, end] with start <= end")
     nbytes = offsets[1] - offsets[0]
     if nbytes * 8 != math.prod(shape) * BITS[dtype]:
-        raise wrong(f"{nbytes} bytes are stored; {dtype} of shape {shape} takes {math.prod(shape) * BITS[dtype] / 8:g}")
+        takes = f"{math.prod(shape) * BITS[dtype] / 8:.15g}"
+        raise wrong(f"{nbytes} bytes are stored; {dtype} of shape {shape} takes {takes}")
     return Tensor(name, dtype, tuple(shape), file, data + offsets[0], nbytes)
 
 
@@ -117,9 +127,11 @@ def _check_layout(tensors: Iterable[Tensor], data: int, size: int, called: str) 
         if tensor.offset != end:
             what = "overlaps" if tensor.offset < end else "leaves a gap after"
             raise TensorError(
-                f"starts at byte {tensor.offset - data} of the data and {what} {before}, which ends at {end - data}",
-                at=f"{called}: {tensor.name}", remedy=_DOWNLOAD + ", or save the checkpoint again",
-            )  # fmt: skip
+                f"starts at byte {tensor.offset - data} of the data and {what} {before}, "
+                f"which ends at {end - data}",
+                at=f"{called}: {tensor.name}",
+                remedy=_DOWNLOAD + ", or save the checkpoint again",
+            )
         end, before = tensor.offset + tensor.nbytes, tensor.name
     if size < end:
         raise SourceError(

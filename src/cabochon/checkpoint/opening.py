@@ -1,22 +1,42 @@
 """Opening a checkpoint: which folder, which files, what a user should know."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cabochon.errors import ConfigError, SourceError
-from cabochon.checkpoint.shards import read_shards
+from cabochon.checkpoint.hub import fetch
+from cabochon.checkpoint.refusals import refuse_kinds, refuse_pointer, refuse_quantized
+from cabochon.checkpoint.shards import read_shards, real_file
+from cabochon.checkpoint.source import hub_id_of, snapshot_identity
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.checkpoint.tensor import Tensor
+from cabochon.errors import ConfigError, SourceError
 
 __all__ = ["Checkpoint", "open_checkpoint"]
+
+_WEIGHTS = (
+    ".safetensors",
+    ".safetensors.index.json",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".gguf",
+    ".h5",
+    ".msgpack",
+)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk: its configuration as written, its tensors as views, its other files."""
+    """A checkpoint on disk.
+
+    `id` and `revision` are the hub id and the commit, where they are known. `config` is config.json as
+    written. `tensors` are named as in the files; `files` are the other files of the folder by name, as real
+    paths. `remarks` are what a user should know.
+    """
 
     source: str
     root: Path
@@ -28,32 +48,75 @@ class Checkpoint:
     remarks: tuple[str, ...]
 
 
-def open_checkpoint(source: str | Path, *, revision: str | None = None) -> Checkpoint:
-    """Open the checkpoint in a local folder. No weight is read."""
-    root = Path(source).expanduser()
-    if not root.is_dir():
-        raise SourceError("no such folder", at=str(source), remedy="check the path")
+def open_checkpoint(
+    source: str | Path,
+    *,
+    revision: str | None = None,
+    check: Callable[[Mapping[str, Any]], object] | None = None,
+) -> Checkpoint:
+    """Open the checkpoint in the folder `source`, or of the hub id `source` at `revision`. No weight is read.
+
+    `check` is called with config.json before a weight is fetched, and may refuse it by raising.
+    Raises SourceError or one of its kinds.
+    """
+    repository = hub_id_of(source)
+    if repository is None:
+        root = Path(source).expanduser()
+        _check_revision(root, revision)
+    else:
+        root = fetch(repository, revision, lambda folder: _examine(folder, check))
+    refuse_kinds({path.name for path in root.iterdir()}, str(root))
+    config = _examine(root, check)
     tensors, remarks = read_shards(root)
+    identity, commit = snapshot_identity(root)
     return Checkpoint(
-        source=str(source), root=root.resolve(), id=None, revision=revision, config=read_config(root),
-        tensors=MappingProxyType(tensors), files=MappingProxyType(_other_files(root)), remarks=tuple(remarks),
-    )  # fmt: skip
+        source=str(source),
+        root=root.resolve(),
+        id=repository or identity,
+        revision=commit,
+        config=config,
+        tensors=MappingProxyType(tensors),
+        files=MappingProxyType(_other_files(root)),
+        remarks=tuple(remarks),
+    )
 
 
-def read_config(root: Path) -> dict[str, Any]:
-    """config.json of the folder, as written."""
-    file = root / "config.json"
-    if not file.is_file():
-        raise SourceError("config.json is missing", at=str(root), remedy="give the folder of a checkpoint")
+def _examine(root: Path, check: Callable[[Mapping[str, Any]], object] | None) -> dict[str, Any]:
+    """config.json of the folder, once nothing in it speaks against the checkpoint."""
+    config = _read_config(root)
+    refuse_quantized(config)
+    if check is not None:
+        check(config)
+    return config
+
+
+def _check_revision(root: Path, revision: str | None) -> None:
+    """A folder has one revision at most: that of the hub cache it lies in."""
+    commit = snapshot_identity(root)[1]
+    if revision is not None and revision != commit:
+        raise SourceError(
+            f"revision {revision!r} was asked for, but this is a local folder"
+            + (f" at {commit}" if commit else " without a known revision"),
+            at=str(root), remedy="leave the revision out, or give the hub id",
+        )  # fmt: skip
+
+
+def _read_config(root: Path) -> dict[str, Any]:
+    text = real_file(root, "config.json").read_bytes()
+    refuse_pointer(text, "config.json")
     try:
-        return parse_object(file.read_bytes())
+        return parse_object(text)
     except ValueError as error:
         raise ConfigError(str(error), at="config.json", remedy="download the file again") from None
 
 
-_WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".pt", ".pth", ".gguf")
-
-
 def _other_files(root: Path) -> dict[str, Path]:
-    found = sorted(path for path in root.iterdir() if path.is_file() and not path.name.endswith(_WEIGHTS))
-    return {path.name: path.resolve() for path in found}
+    """Everything else at the top of the folder, by name."""
+    names = sorted(
+        path.name for path in root.iterdir() if not path.is_dir() and not path.name.endswith(_WEIGHTS)
+    )
+    files = {name: real_file(root, name) for name in names}
+    for name, file in files.items():
+        with file.open("rb") as opened:
+            refuse_pointer(opened.read(64), name)
+    return files

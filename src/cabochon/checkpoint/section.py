@@ -1,6 +1,6 @@
 """One object of a config.json, read key by key with its address: types are checked, nothing is converted."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -12,7 +12,7 @@ _REQUIRED: Any = object()
 
 
 class Section:
-    """The object found at `at` ("config.json: text_config"). Every method raises ConfigError with that address."""
+    """The object found at `at` ("config.json: text_config"), the address of every ConfigError it raises."""
 
     def __init__(self, values: Mapping[str, Any], at: str) -> None:
         self.values, self.at = values, at
@@ -24,16 +24,17 @@ class Section:
         """An error about `key`, for the caller to raise."""
         return ConfigError(message, at=f"{self.at}: {key}", remedy=remedy)
 
-    def refuse_unknown(self, known: Mapping[str, Any]) -> None:
-        """Every key must be one of `known`; the error names all that are not, and what they may have meant."""
+    def refuse_unknown(self, known: Collection[str]) -> None:
+        """Every key must be one of `known`; the error names all others, and what they may have meant."""
         unknown = [key for key in self.values if key not in known]
         if not unknown:
             return
         hints = [f"{key!r}{_did_you_mean(key, known)}" for key in unknown]
         raise ConfigError(
-            f"unknown {'key' if len(unknown) == 1 else 'keys'} {', '.join(hints)}; known keys: {', '.join(sorted(known))}",
+            f"unknown {'key' if len(unknown) == 1 else 'keys'} {', '.join(hints)}; "
+            f"known keys: {', '.join(sorted(known))}",
             at=self.at,
-            remedy="what a key means to the model must be known before a graph can be right: remove it, or open an issue",
+            remedy="a graph is right only if every key is understood: remove it, or open an issue",
         )
 
     def integer(self, key: str, default: Any = _REQUIRED, *, minimum: int = 1) -> int:
@@ -76,6 +77,6 @@ class Section:
         return value
 
 
-def _did_you_mean(key: str, known: Mapping[str, Any]) -> str:
+def _did_you_mean(key: str, known: Collection[str]) -> str:
     close = get_close_matches(key, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

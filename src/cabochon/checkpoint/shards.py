@@ -1,25 +1,151 @@
 """Which safetensors files make up a checkpoint, and all their tensors under one roof."""
 
-from pathlib import Path
+from collections.abc import Collection, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from cabochon.errors import SourceError
 from cabochon.checkpoint.header import read_header
+from cabochon.checkpoint.refusals import is_adapter, refuse_pointer
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.checkpoint.tensor import Tensor
+from cabochon.errors import SourceError, TensorError
 
-__all__ = ["read_shards"]
+__all__ = ["INDEX", "SINGLE", "read_shards"]
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+_AGAIN = "download the checkpoint again, all files from one revision"
 
 
 def read_shards(root: Path) -> tuple[dict[str, Tensor], list[str]]:
-    """All tensors of the folder by name, and remarks on files that were not used."""
-    if (root / SINGLE).is_file():
-        return read_header((root / SINGLE).resolve(), SINGLE), []
-    if not (root / INDEX).is_file():
-        raise SourceError(f"neither {SINGLE} nor {INDEX}", at=str(root))
-    weight_map = parse_object((root / INDEX).read_bytes())["weight_map"]
+    """All tensors of the folder by name, and remarks on files that were not used. Only headers are read.
+
+    A single file goes before an index, as in transformers. Raises SourceError and TensorError.
+    """
+    present = {path.name for path in root.iterdir()}
+    if SINGLE in present:
+        tensors, used = read_header(real_file(root, SINGLE), SINGLE), {SINGLE}
+    elif INDEX in present:
+        weight_map = _read_index(root)
+        tensors, used = _read_indexed(root, weight_map), set(weight_map.values())
+    else:
+        raise _no_weights(root, present)
+    return tensors, _remarks(present, used)
+
+
+def real_file(root: Path, name: str) -> Path:
+    """The real file behind `name`, through any links (a hub cache is a tree of links)."""
+    path = root / name
+    if path.is_symlink() and not path.exists():
+        raise SourceError(
+            "a link that leads to no file: the download was not finished, or its blob was deleted",
+            at=name,
+            remedy=_AGAIN,
+        )
+    if not path.is_file():
+        raise SourceError("is missing" if not path.exists() else "is not a file", at=name, remedy=_AGAIN)
+    return path.resolve()
+
+
+def _read_index(root: Path) -> dict[str, str]:
+    """Tensor name -> shard's file name."""
+    text = real_file(root, INDEX).read_bytes()
+    refuse_pointer(text, INDEX)
+    try:
+        index = parse_object(text)
+    except ValueError as error:
+        raise SourceError(str(error), at=INDEX, remedy=_AGAIN) from None
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise SourceError(
+            "has no weight_map; expected an object of tensor names and file names", at=INDEX, remedy=_AGAIN
+        )
+    for name, shard in weight_map.items():
+        _check_shard_name(name, shard)
+    return weight_map
+
+
+def _check_shard_name(name: str, shard: Any) -> None:
+    inside = (
+        isinstance(shard, str)
+        and not PurePosixPath(shard).is_absolute()
+        and ".." not in PurePosixPath(shard).parts
+    )
+    if not inside or "\\" in shard or ":" in shard:
+        raise SourceError(
+            f"puts {name} into {shard!r}; expected a file inside the folder",
+            at=INDEX, remedy="do not use this checkpoint before you know who wrote its index",
+        )  # fmt: skip
+    if not shard.endswith(".safetensors"):
+        raise SourceError(
+            f"puts {name} into {shard!r}; expected a .safetensors file", at=INDEX, remedy=_AGAIN
+        )
+
+
+def _read_indexed(root: Path, weight_map: Mapping[str, str]) -> dict[str, Tensor]:
+    shards = sorted(set(weight_map.values()))
+    if missing := [
+        shard for shard in shards if not (root / shard).exists() and not (root / shard).is_symlink()
+    ]:
+        raise SourceError(
+            f"{len(missing)} of {len(shards)} shards are missing: {', '.join(missing)}",
+            at=INDEX,
+            remedy=_AGAIN,
+        )
     tensors: dict[str, Tensor] = {}
-    for name in sorted(set(weight_map.values())):
-        tensors |= read_header((root / name).resolve(), name)
-    return tensors, []
+    for shard in shards:
+        found = read_header(real_file(root, shard), shard)
+        _check_against_index(shard, found, tensors, weight_map)
+        tensors |= found
+    return {name: tensors[name] for name in weight_map}
+
+
+def _check_against_index(
+    shard: str, found: Mapping[str, Tensor], before: Mapping[str, Tensor], weight_map: Mapping[str, str]
+) -> None:
+    """A shard holds what the index says, all of it and nothing else."""
+    promised = {name for name, file in weight_map.items() if file == shard}
+    if twice := [name for name in found if name in before or weight_map.get(name, shard) != shard]:
+        other = weight_map[twice[0]]
+        raise TensorError(
+            f"{_listed(twice)} stored here, but the index says {other}: stored twice", at=shard, remedy=_AGAIN
+        )
+    if lacking := [name for name in promised if name not in found]:
+        raise TensorError(
+            f"the index promises {_listed(sorted(lacking))} here; the shard lacks it", at=shard, remedy=_AGAIN
+        )
+    if unlisted := [name for name in found if name not in promised]:
+        raise TensorError(f"{_listed(unlisted)} stored here, but not in {INDEX}", at=shard, remedy=_AGAIN)
+
+
+def _listed(names: Collection[str], limit: int = 5) -> str:
+    first = ", ".join(list(names)[:limit])
+    return first if len(names) <= limit else f"{first} and {len(names) - limit} more"
+
+
+def _no_weights(root: Path, present: Collection[str]) -> SourceError:
+    shards = sorted(name for name in present if name.endswith(".safetensors") and not is_adapter(name))
+    found = f"; found {_listed(shards)}" if shards else ""
+    remedy = f"shards need their index: {_AGAIN}" if shards else "give the folder that holds the weights"
+    return SourceError(f"neither {SINGLE} nor {INDEX}{found}", at=str(root), remedy=remedy)
+
+
+def _remarks(present: Collection[str], used: Collection[str]) -> list[str]:
+    remarks = []
+    if adapters := sorted(name for name in present if is_adapter(name)):
+        remarks.append(
+            f"a LoRA adapter lies beside the checkpoint ({', '.join(adapters)}) and is NOT applied; "
+            "merge it first (merge_and_unload of peft) to build the adapted model"
+        )
+    extra = sorted(
+        name
+        for name in present
+        if name.endswith(".safetensors") and name not in used and not is_adapter(name)
+    )
+    if extra:
+        by = SINGLE if SINGLE in used else "the index"
+        remarks.append(
+            f"{_listed(extra)}: not used, {by} does not name it"
+            if by != SINGLE
+            else f"{_listed(extra)}: not used beside {SINGLE}"
+        )
+    return remarks

@@ -41,9 +41,12 @@ class Tensor:
 
         Raises TensorError where numpy has no such dtype (the 8-bit floats and below).
         """
+        return self.raw().view(self._numpy_dtype()).reshape(self.shape)
+
+    def raw(self) -> np.ndarray:
+        """The bytes, uint8 [nbytes]: a read-only view of the memory map."""
         stat = self.file.stat()
-        whole = _mapped(self.file, stat.st_size, stat.st_mtime_ns)
-        return whole[self.offset : self.offset + self.nbytes].view(self._numpy_dtype()).reshape(self.shape)
+        return _mapped(self.file, stat.st_size, stat.st_mtime_ns)[self.offset : self.offset + self.nbytes]
 
     def _numpy_dtype(self) -> np.dtype:
         if self.dtype == "BF16":
@@ -52,7 +55,7 @@ class Tensor:
             return np.dtype(ml_dtypes.bfloat16)
         if self.dtype not in _NUMPY:
             raise TensorError(
-                f"the values of dtype {self.dtype} cannot be viewed; expected one of BF16, {', '.join(_NUMPY)}",
+                f"values of dtype {self.dtype} cannot be viewed; expected BF16, {', '.join(_NUMPY)}",
                 at=f"{self.file.name}: {self.name}",
                 remedy="give the unquantized checkpoint (bf16, f16 or f32)",
             )
@@ -61,6 +64,6 @@ class Tensor:
 
 @lru_cache(maxsize=64)
 def _mapped(file: Path, size: int, changed: int) -> np.ndarray:
-    """The whole file as bytes, mapped once for as long as it is the same file (its size and time of change)."""
+    """The whole file as bytes, mapped once for as long as it has this size and time of change."""
     with file.open("rb") as opened:
         return np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

@@ -112,7 +112,10 @@ _NOT_A_TARGET["gemma4_unified_text"] = _NOT_A_TARGET["gemma4_unified"]
 
 # Keys with one meaning we build: the values allowed, and why no other is.
 _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "hidden_activation": (("gelu_pytorch_tanh",), "the feed-forward of Gemma 4 is gated by gelu_pytorch_tanh"),
+    "hidden_activation": (
+        ("gelu_pytorch_tanh",),
+        "the feed-forward of Gemma 4 is gated by gelu_pytorch_tanh",
+    ),
     "attention_bias": ((False,), "the projections of Gemma 4 have no bias"),
     "attn_logit_softcapping": ((None,), "attention scores of Gemma 4 are not capped"),
     "rope_scaling": ((None,), "rope_parameters says how positions rotate"),
@@ -152,5 +155,9 @@ def refuse_other_features(text: Section) -> None:
             at=text.at, remedy="give a checkpoint of a generating model",
         )  # fmt: skip
     for key, (allowed, why) in _FIXED.items():
-        if key in text and not any(type(text.values[key]) is type(value) and text.values[key] == value for value in allowed):
-            raise text.error(key, f"is {text.values[key]!r}; expected {' or '.join(map(repr, allowed))}: {why}")
+        if key in text and not any(
+            type(text.values[key]) is type(value) and text.values[key] == value for value in allowed
+        ):
+            raise text.error(
+                key, f"is {text.values[key]!r}; expected {' or '.join(map(repr, allowed))}: {why}"
+            )

@@ -1,13 +1,15 @@
 """The tensors of the text model: their layout, and the spellings under which checkpoints hold them.
 
-Inside cabochon a tensor has the name of the text-only class (`model.layers.{i}...`). Every tensor of a checkpoint is
-used, or unused with a reason; any other is an error. Ownership of keys and values comes from the config, never from
-the presence of tensors: published files hold K/V of layers that borrow.
+Inside cabochon a tensor has the name of the text-only class (`model.layers.{i}...`). Every tensor of a
+checkpoint is used, or unused with a reason; any other is an error. Ownership of keys and values comes from
+the config, never from the presence of tensors: published files hold K/V of layers that borrow.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from cabochon.checkpoint import Tensor
 from cabochon.errors import TensorError
@@ -19,6 +21,10 @@ HEAD, TABLE = "lm_head.weight", "model.embed_tokens.weight"
 PREFIXES = ("model.language_model.", "language_model.model.", "model.", "")
 HEADS = (HEAD, "language_model.lm_head.weight", "model.language_model.lm_head.weight", "model.lm_head.weight")
 DTYPES = ("BF16", "F16", "F32")
+_BLOCK = 1 << 22  # bytes
+_SHOWN = 30  # faults of one kind that an error lists
+
+Shape = tuple[int, ...]
 
 _TOWERS = re.compile(r"(?:model\.)?(vision_tower|embed_vision|audio_tower|embed_audio)\.")
 _KEYS_AND_VALUES = re.compile(r"model\.layers\.(\d+)\.self_attn\.(?:k_proj|v_proj|k_norm)\.weight")
@@ -26,19 +32,19 @@ _KEYS_AND_VALUES = re.compile(r"model\.layers\.(\d+)\.self_attn\.(?:k_proj|v_pro
 
 @dataclass(frozen=True)
 class TextTensors:
-    """`used` by canonical name, in the order of `expected_shapes`; `unused`: the file's name and the reason."""
+    """`used` by canonical name, in the order of `expected_shapes`; `unused`: name in the file and reason."""
 
     used: Mapping[str, Tensor]
     unused: Mapping[str, str]
 
 
-def expected_shapes(config: TextConfig) -> dict[str, tuple[int, ...]]:
+def expected_shapes(config: TextConfig) -> dict[str, Shape]:
     """Every tensor of the text model by canonical name: the whole layout in one function.
 
-    H hidden, E size of per-layer inputs, L layers; linear weights are [out, in]. The head is listed where it is untied.
+    Linear weights are [out, in]; the head is listed where it is not tied to the embedding table.
     """
     hidden, extra, layers = config.hidden, config.per_layer_input, len(config.layers)
-    shapes: dict[str, tuple[int, ...]] = {TABLE: (config.vocab, hidden)}
+    shapes: dict[str, Shape] = {TABLE: (config.vocab, hidden)}
     if extra:
         shapes |= {
             "model.embed_tokens_per_layer.weight": (config.vocab_per_layer, layers * extra),
@@ -51,7 +57,7 @@ def expected_shapes(config: TextConfig) -> dict[str, tuple[int, ...]]:
     return shapes if config.tied else shapes | {HEAD: (config.vocab, hidden)}
 
 
-def _layer_shapes(config: TextConfig, layer: Layer) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _layer_shapes(config: TextConfig, layer: Layer) -> Iterator[tuple[str, Shape]]:
     hidden, extra, width = config.hidden, config.per_layer_input, layer.intermediate
     queries, keys = config.heads * layer.head_dim, layer.kv_heads * layer.head_dim
     yield "input_layernorm.weight", (hidden,)
@@ -79,17 +85,21 @@ def _layer_shapes(config: TextConfig, layer: Layer) -> Iterator[tuple[str, tuple
 def text_tensors(tensors: Mapping[str, Tensor], config: TextConfig) -> TextTensors:
     """Give every tensor its canonical name or the reason why it is unused.
 
-    Raises TensorError that names every tensor that is missing, unknown, of another shape than the config promises,
-    or of a dtype other than BF16, F16 and F32.
+    A head that differs from the embedding table is used even if the config says it is tied, as in
+    transformers. Raises TensorError with every tensor that is missing, unknown, not of the shape that the
+    config promises, or of a dtype other than BF16, F16 and F32.
     """
     shapes = expected_shapes(config)
     prefix = _prefix(tensors, shapes)
     used: dict[str, Tensor] = {}
     unused: dict[str, str] = {}
     unknown: list[str] = []
+    twice: list[str] = []
     for name, tensor in tensors.items():
         canonical = _canonical(name, prefix)
-        if canonical in shapes or canonical == HEAD:
+        if canonical in used:
+            twice.append(f"{name} and {used[canonical].name}")
+        elif canonical in shapes or canonical == HEAD:
             used[canonical] = tensor
         elif reason := _reason(name, canonical, config):
             unused[name] = reason
@@ -99,11 +109,19 @@ def text_tensors(tensors: Mapping[str, Tensor], config: TextConfig) -> TextTenso
         unused[used.pop(HEAD).name] = "the head is tied: these are the bytes of embed_tokens.weight"
     if HEAD in used:
         shapes |= {HEAD: (config.vocab, config.hidden)}
-    _refuse(_missing(shapes, used, prefix) + [f"unknown: {name}" for name in unknown] + _wrong(shapes, used))
+    _refuse(
+        {
+            "missing": _missing(shapes, used, prefix),
+            "unknown": unknown,
+            "stored twice": twice,
+            "wrong shape": _misshapen(shapes, used),
+            "wrong dtype": _other_dtypes(used),
+        }
+    )
     return TextTensors({name: used[name] for name in shapes}, unused)
 
 
-def _prefix(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _prefix(tensors: Mapping[str, Tensor], shapes: Mapping[str, Shape]) -> str:
     """The prefix under which the text model is stored: the one that explains most names."""
     inner = [name.removeprefix("model.") for name in shapes if name != HEAD]
     found = {prefix: sum(prefix + name in tensors for name in inner) for prefix in PREFIXES}
@@ -135,27 +153,47 @@ def _reason(name: str, canonical: str, config: TextConfig) -> str:
 
 
 def _same_values(head: Tensor, table: Tensor | None) -> bool:
-    same_kind = table is not None and (head.dtype, head.shape) == (table.dtype, table.shape)
-    return same_kind and bytes(head.array().data) == bytes(table.array().data)
+    """Whether both hold the same bytes, compared block by block: the only place where weights are read."""
+    if table is None or (head.dtype, head.shape) != (table.dtype, table.shape):
+        return False
+    ours, theirs = head.raw(), table.raw()
+    return all(
+        np.array_equal(ours[start : start + _BLOCK], theirs[start : start + _BLOCK])
+        for start in range(0, len(ours), _BLOCK)
+    )
 
 
-def _missing(shapes: Mapping[str, tuple[int, ...]], used: Mapping[str, Tensor], prefix: str) -> list[str]:
-    return [f"missing: {prefix}{name.removeprefix('model.')}" for name in shapes if name not in used]
+def _missing(shapes: Mapping[str, Shape], used: Mapping[str, Tensor], prefix: str) -> list[str]:
+    return [prefix + name.removeprefix("model.") for name in shapes if name not in used and name != HEAD] + [
+        f"{HEAD} (tie_word_embeddings is false)" for name in shapes if name == HEAD and name not in used
+    ]
 
 
-def _wrong(shapes: Mapping[str, tuple[int, ...]], used: Mapping[str, Tensor]) -> list[str]:
-    wrong = []
-    for name, tensor in used.items():
-        if tensor.shape != shapes[name]:
-            wrong.append(f"wrong shape: {tensor.name} is {list(tensor.shape)}, config.json promises {list(shapes[name])}")
-        if tensor.dtype not in DTYPES:
-            wrong.append(f"wrong dtype: {tensor.name} is {tensor.dtype}, expected {', '.join(DTYPES)}")
-    return wrong
+def _misshapen(shapes: Mapping[str, Shape], used: Mapping[str, Tensor]) -> list[str]:
+    return [
+        f"{tensor.name} is {list(tensor.shape)}, config.json promises {list(shapes[name])}"
+        for name, tensor in used.items()
+        if tensor.shape != shapes[name]
+    ]
 
 
-def _refuse(faults: list[str]) -> None:
-    if faults:
+def _other_dtypes(used: Mapping[str, Tensor]) -> list[str]:
+    return [
+        f"{tensor.name} is {tensor.dtype}, expected {', '.join(DTYPES)} (are the weights quantized?)"
+        for tensor in used.values()
+        if tensor.dtype not in DTYPES
+    ]
+
+
+def _refuse(faults: Mapping[str, list[str]]) -> None:
+    """Raise TensorError with all faults, by kind; long lists are cut, and say by how much."""
+    lines: list[str] = []
+    for kind, found in faults.items():
+        lines += [f"{kind}: {fault}" for fault in found[:_SHOWN]]
+        lines += [f"{kind}: {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    if lines:
         raise TensorError(
-            f"{len(faults)} faults between the tensors and config.json:\n    " + "\n    ".join(faults),
-            at="checkpoint", remedy="check that config.json and the weights belong together, and that the weights are not quantized",
-        )  # fmt: skip
+            "the tensors are not those of the model in config.json:\n    " + "\n    ".join(lines),
+            at="checkpoint",
+            remedy="check that config.json and the weights belong together, and hold nothing else",
+        )
