@@ -1,0 +1,192 @@
+"""The only module that knows fsync, rename, locks, hard links and free space.
+
+Tested on Linux. macOS and Windows are kept possible: what differs is `_lock` and the two functions that fsync.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from cabochon.errors import PackageError
+
+__all__ = ["copy", "hard_link", "refuse", "require_space", "sha256", "staged", "sync"]
+
+_WINDOWS = os.name == "nt"
+
+
+def refuse(out: Path, source: Path | None = None) -> None:
+    """Raise PackageError where `out` cannot become a new folder: it exists, lies in a file, or inside `source`."""
+    if os.path.lexists(out):
+        what = "exists already" if out.is_dir() else "is a file"
+        raise PackageError(
+            f"OUT {what}; expected a name that is free",
+            at=str(out),
+            remedy="delete it or choose another name",
+        )
+    above = next(parent for parent in out.absolute().parents if os.path.lexists(parent))
+    if not above.is_dir():
+        raise PackageError(
+            f"OUT lies below {above}, which is not a folder", at=str(out), remedy="choose another name"
+        )
+    if source is not None and out.resolve().is_relative_to(source.resolve()):
+        raise PackageError(
+            f"OUT lies inside the checkpoint {source}",
+            at=str(out),
+            remedy="choose a folder outside of the checkpoint",
+        )
+
+
+def require_space(out: Path, nbytes: int) -> None:
+    """Raise PackageError where the disk that `out` will lie on has less than `nbytes` free."""
+    above = next(parent for parent in out.absolute().parents if parent.is_dir())
+    free = shutil.disk_usage(above).free
+    if free < nbytes:
+        raise PackageError(
+            f"the package needs {nbytes:,} bytes; {free:,} are free on this disk",
+            at=str(out),
+            remedy=f"free {nbytes - free:,} bytes, or choose a folder on another disk",
+        )
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A folder beside `out` to write into, which gets the name `out` when the block ends well, and is removed otherwise.
+
+    Everything is on the disk before the rename, so that `out` is complete whenever it exists. What a killed run left
+    behind is removed by the next one: holding the lock, any stage found is a dead run's. Raises PackageError.
+    """
+    refuse(out)
+    with _explained(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(out):
+            for leftover in _leftovers(out):
+                shutil.rmtree(leftover)
+            stage = out.with_name(f".{out.name}.stage-{os.getpid()}")
+            stage.mkdir()
+            try:
+                yield stage
+                _sync_tree(stage)
+                refuse(out)
+                stage.rename(out)
+                _sync_folder(out.parent)
+            except BaseException:
+                shutil.rmtree(stage, ignore_errors=True)
+                raise
+
+
+def _leftovers(out: Path) -> list[Path]:
+    stage = re.compile(rf"\.{re.escape(out.name)}\.stage-\d+")
+    return [path for path in out.parent.iterdir() if stage.fullmatch(path.name)]
+
+
+@contextmanager
+def _explained(out: Path) -> Iterator[None]:
+    """What the system says about a file becomes a PackageError with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        reason = (error.strerror or str(error)).lower()
+        message = f"the package could not be written: {reason}"
+        if error.filename is not None:
+            message += f" ({error.filename})"
+        remedy = (
+            "free space or choose a folder on another disk"
+            if full
+            else "check the folder and its permissions"
+        )
+        raise PackageError(f"{message}; nothing was left behind", at=str(out), remedy=remedy) from error
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Only one run at a time writes `out`. The system lets go of the lock when the process dies, however it dies."""
+    path = out.with_name(f".{out.name}.lock")
+    file = _lock(path)
+    if file is None:
+        raise PackageError(
+            "another build is writing this package", at=str(out), remedy="wait for it or choose another name"
+        )
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # Windows does not remove an open file
+            path.unlink()
+        file.close()
+
+
+def _lock(path: Path) -> BinaryIO | None:
+    """The open, locked file; None where another process holds it."""
+    while True:
+        file = path.open("ab")
+        try:
+            if _WINDOWS:
+                import msvcrt
+
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore
+            else:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it may have removed the file between our open and our lock: then it is not the one to hold.
+            if os.path.lexists(path) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        except OSError as error:
+            file.close()
+            if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+                return None
+            raise
+        file.close()
+
+
+def hard_link(source: Path, name: Path) -> str | None:
+    """Make `name` another name of the file `source`. Where the system refuses, its reason."""
+    try:
+        os.link(source, name)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return "the checkpoint lies on another filesystem"
+        return f"the system refuses a hard link: {(error.strerror or str(error)).lower()}"
+    return None
+
+
+def copy(source: Path, destination: Path) -> None:
+    """The content of `source` as a file of its own, through any symlink."""
+    shutil.copyfile(source, destination)
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(file: BinaryIO) -> None:
+    """Bring what was written so far to the disk."""
+    getattr(os, "fdatasync", os.fsync)(file.fileno())
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            _sync_folder(path)
+        else:
+            with path.open("rb+" if _WINDOWS else "rb") as file:
+                os.fsync(file.fileno())
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    if _WINDOWS:  # has no such thing
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
