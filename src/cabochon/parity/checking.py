@@ -1,0 +1,124 @@
+"""`check`: a package against transformers or published answers; evidence is written into the package."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cabochon.errors import ParityError
+from cabochon.parity import reports
+from cabochon.parity.evidence import Evidence, Verdict, identity, versions, write
+from cabochon.parity.levels import STRICT, Compared, Trial, derived, run
+from cabochon.parity.prompts import Prompt, prompts
+from cabochon.parity.reference import Recording, record
+from cabochon.parity.subject import Subject
+from cabochon.parity.widened import read_graph, widen
+
+__all__ = ["check"]
+
+NEW_TOKENS = 32
+TWIN = (
+    "f32 twin on onnxruntime CPU: the package's own graph and bytes, every {precision} value widened to f32 "
+    "(exact); reference in f32 arithmetic on the weights it loaded in {precision}"
+)
+DIRECT = "the package itself on onnxruntime CPU"
+
+
+def check(
+    package: str | Path,
+    source: str | Path | None = None,
+    *,
+    known: bool = False,
+    new_tokens: int = NEW_TOKENS,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Evidence:
+    """Compares a package with the checkpoint it was built from and writes evidence/*.json into it.
+
+    L4: logits and the hidden tap of one forward pass per prompt. L5: `new_tokens` (at least 32) greedy
+    tokens. f32 and f16 packages run as they are; bf16 packages (no onnxruntime runs them on a CPU) and f16
+    packages run as f32 twins as well. `known` compares with published answers instead, without torch.
+    `scratch` is where recorded answers and twins are put for the time of the check (the system's temporary
+    folder by default).
+
+    Raises ParityError where nothing could be compared; a comparison that fails is a verdict, not an error.
+    """
+    package = Path(package)
+    if known:
+        from cabochon.parity.known import check_known
+
+        return check_known(package, threads=threads, scratch=scratch)
+    if source is None:
+        raise ParityError("no checkpoint to compare with", remedy="name the SOURCE, or pass --known")
+    if new_tokens < NEW_TOKENS:
+        raise ParityError(f"{new_tokens} new tokens prove little; at least {NEW_TOKENS} are compared")
+    metadata = {item.key: item.value for item in read_graph(package).metadata_props}
+    with tempfile.TemporaryDirectory(prefix="cabochon-parity-", dir=scratch) as place:
+        return _check(package, source, metadata, new_tokens, threads, Path(place), progress)
+
+
+def _check(
+    package: Path,
+    source: str | Path,
+    metadata: Mapping[str, str],
+    new_tokens: int,
+    threads: int | None,
+    place: Path,
+    progress: Callable[[str], None],
+) -> Evidence:
+    from cabochon.checkpoint import open_checkpoint
+
+    checkpoint = open_checkpoint(source)
+    precision = metadata.get("cabochon.precision", "")
+    asked = _prompts(package, metadata, checkpoint.config)
+    recording = record(
+        checkpoint.root, checkpoint.config, asked,
+        precision=precision, folder=place / "reference", new_tokens=new_tokens, progress=progress,
+    )  # fmt: skip
+    results: list[tuple[Trial, list[Compared]]] = []
+    for trial, graph in _trials(package, precision, recording, place):
+        subject = Subject.open(graph, threads=threads)
+        results.append((trial, run(trial, subject, asked, recording.answers[trial.precision], progress)))
+    facts = {
+        "package": identity(package, metadata),
+        "source": {"id": checkpoint.id, "revision": checkpoint.revision},
+        "reference": dict(recording.identity),
+        "versions": versions(),
+    }
+    return Evidence(package, tuple(_written(package, results, facts)))
+
+
+def _prompts(package: Path, metadata: Mapping[str, str], config: Mapping[str, Any]) -> list[Prompt]:
+    text = config.get("text_config", config)
+    window = metadata.get("cabochon.sliding_window")
+    return prompts(
+        package,
+        vocabulary=text["vocab_size"],
+        window=int(window) if window else None,
+        first_id=text.get("bos_token_id"),
+    )
+
+
+def _trials(package: Path, precision: str, recording: Recording, place: Path) -> Iterator[tuple[Trial, Path]]:
+    """The ways to run this package, each with its graph: itself where a CPU can, its f32 twin for halves."""
+    if precision == "f32":
+        yield Trial(DIRECT, "f32", STRICT, STRICT, exact=True), package / "model.onnx"
+        return
+    if precision == "f16":
+        limits = derived(recording.answers["f16"], recording.answers["f32"])
+        yield Trial(DIRECT, "f16", *limits, exact=False), package / "model.onnx"
+    yield (
+        Trial(TWIN.format(precision=precision), "f32", STRICT, STRICT, exact=True),
+        widen(package, place / "twin"),
+    )
+
+
+def _written(package: Path, results: reports.Results, facts: Mapping[str, Any]) -> Iterator[Verdict]:
+    for level, name, report in (
+        ("L4 logits", "l4_parity.json", reports.logits),
+        ("L4 hidden states", "l4_hidden_state.json", reports.hidden_states),
+        ("L5 generation", "l5_generation.json", reports.generation),
+    ):
+        document, line = report(results, facts)
+        yield Verdict(level, document["passed"], line, write(package, name, document))

@@ -1,0 +1,97 @@
+"""What a check found, and the files in which a package carries it."""
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Evidence", "Verdict", "identity", "versions", "write"]
+
+LIBRARIES = ("cabochon", "numpy", "onnx", "onnxruntime", "tokenizers", "torch", "transformers")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One level of a check: whether it held, one line of figures, and the file that says it all."""
+
+    level: str
+    passed: bool
+    summary: str
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All verdicts of a check of one package."""
+
+    package: Path
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True when there are verdicts and every one held."""
+        return bool(self.verdicts) and all(verdict.passed for verdict in self.verdicts)
+
+    def as_json(self) -> dict[str, Any]:
+        """The evidence as plain data, for `--json`."""
+        verdicts = [asdict(verdict) for verdict in self.verdicts]
+        return {"package": str(self.package), "passed": self.passed, "verdicts": verdicts}
+
+
+def versions(*more: str) -> dict[str, str]:
+    """The versions of what took part, as installed; what is absent is left out."""
+    found = {"python": platform.python_version()}
+    for name in (*LIBRARIES, *more):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def identity(package: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """What ties evidence to what it was measured on: target, precision, hashes of graph and weights."""
+    files = [path for path in (package / "model.onnx", package / "model.onnx.data") if path.is_file()]
+    return {
+        "target": metadata.get("cabochon.target"),
+        "precision": metadata.get("cabochon.precision"),
+        "sha256": {path.name: _sha256(path) for path in files},
+    }
+
+
+def write(package: Path, name: str, document: Mapping[str, Any]) -> str:
+    """Writes `evidence/<name>`, whole or not at all, and its line in SHA256SUMS. Returns its path inside."""
+    inside = f"evidence/{name}"
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=True)
+    _replace(package / inside, text + "\n")
+    _note_sum(package, inside)
+    return inside
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with aside.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+
+
+def _note_sum(package: Path, inside: str) -> None:
+    sums = package / "SHA256SUMS"
+    if not sums.is_file():
+        return
+    lines = dict(line.split("  ", 1)[::-1] for line in sums.read_text(encoding="utf-8").splitlines() if line)
+    lines[inside] = _sha256(package / inside)
+    _replace(sums, "".join(f"{digest}  {name}\n" for name, digest in sorted(lines.items())))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

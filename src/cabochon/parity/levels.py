@@ -1,0 +1,149 @@
+"""L4 (one forward pass) and L5 (greedy generation): a decoder against recorded answers of the reference."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cabochon.parity.measures import Difference, Threshold, difference, top_two_margin, widest
+from cabochon.parity.prompts import Prompt
+from cabochon.parity.reference import Answer
+from cabochon.parity.subject import Subject
+
+__all__ = ["STRICT", "Compared", "Generated", "Trial", "derived", "generated", "run"]
+
+STRICT = Threshold(
+    relative=1e-4,
+    cosine=1 - 1e-6,
+    chosen="f32 against f32: every component within 1e-4 of the largest reference value",
+)
+CEILING = 0.1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to run a package, the precision of the reference it is held to, and the limits.
+
+    `exact`: greedy tokens must be equal. Otherwise (half precision) see `Generated.passed`.
+    """
+
+    how: str
+    precision: str
+    logits: Threshold
+    hidden: Threshold
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A step where package and reference choose different tokens after the same ones; margins of logits."""
+
+    step: int
+    token: int
+    reference_token: int
+    margin: float
+    reference_margin: float
+
+
+@dataclass(frozen=True)
+class Generated:
+    """L5 of one prompt. `noise` is the difference of logits that the trial's limits allow.
+
+    tokens: the package's own greedy tokens. disagreements: found by feeding the *reference's* tokens to the
+    end, so that every step is examined even after a first difference.
+    """
+
+    tokens: tuple[int, ...]
+    expected: tuple[int, ...]
+    disagreements: tuple[Disagreement, ...]
+    noise: float
+
+    @property
+    def equal(self) -> bool:
+        """Token for token."""
+        return self.tokens == self.expected
+
+    @property
+    def verdict(self) -> str:
+        """equal; tie: every disagreement lies within the noise, for the reference too; different."""
+        if self.equal:
+            return "equal"
+        within = all(d.reference_margin <= self.noise for d in self.disagreements)
+        return "tie" if self.disagreements and within else "different"
+
+    @property
+    def matched(self) -> int:
+        """How many tokens are equal before the first difference."""
+        same = [a == b for a, b in zip(self.tokens, self.expected, strict=True)]
+        return same.index(False) if False in same else len(same)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """All levels of one prompt."""
+
+    prompt: Prompt
+    logits: Difference
+    hidden: Difference
+    generated: Generated | None
+
+
+def derived(own: Mapping[str, Answer], exact: Mapping[str, Answer]) -> tuple[Threshold, Threshold]:
+    """Limits for logits and hidden states in half precision, measured on the reference itself.
+
+    The reference in half precision differs from its own f32 arithmetic on the same weights by its rounding
+    noise. A right package rounds as much, in other places; by the triangle inequality the two lie within
+    twice that noise.
+    """
+
+    def threshold(part: str) -> Threshold:
+        relative, angle = widest(
+            difference(getattr(own[name], part), getattr(exact[name], part)) for name in own
+        )
+        return Threshold(
+            relative=min(2 * relative, CEILING),
+            cosine=float(np.cos(min(2 * angle, np.pi))),
+            chosen="twice the distance of the reference from its own f32 arithmetic on the same weights, "
+            f"over all prompts ({relative:.3g} relative, {angle:.3g} rad), at most {CEILING}",
+        )
+
+    return threshold("logits"), threshold("hidden")
+
+
+def run(
+    trial: Trial,
+    subject: Subject,
+    prompts: Sequence[Prompt],
+    answers: Mapping[str, Answer],
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Compared]:
+    """Runs every prompt through the subject and compares it with the recorded answers."""
+    return [_compared(trial, subject, prompt, answers[prompt.name], progress) for prompt in prompts]
+
+
+def _compared(
+    trial: Trial, subject: Subject, prompt: Prompt, answer: Answer, progress: Callable[[str], None]
+) -> Compared:
+    progress(f"{trial.how}: {prompt.name}")
+    logits, hidden = subject.forward(prompt.ids)
+    noise = trial.logits.relative * float(np.abs(answer.logits).max())
+    return Compared(
+        prompt,
+        difference(logits, answer.logits),
+        difference(hidden, answer.hidden),
+        generated(subject, prompt.ids, answer.tokens, answer.margins, noise) if answer.tokens else None,
+    )
+
+
+def generated(
+    subject: Subject, ids: Sequence[int], expected: Sequence[int], margins: Iterable[float], noise: float
+) -> Generated:
+    """The subject's greedy tokens, the reference's, and where they disagree along the reference's way."""
+    tokens = tuple(subject.greedy(ids, len(expected)))
+    found: list[Disagreement] = []
+    if tokens != tuple(expected):
+        rows = subject.along(ids, expected)
+        for step, (row, token, margin) in enumerate(zip(rows, expected, margins, strict=True)):
+            if (ours := int(row.argmax())) != token:
+                found.append(Disagreement(step, ours, token, top_two_margin(row.astype(np.float64)), margin))
+    return Generated(tokens, tuple(expected), tuple(found), noise)

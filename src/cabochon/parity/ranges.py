@@ -1,0 +1,164 @@
+"""The f16 range report: the largest magnitude each value of a graph takes, against the largest finite f16.
+
+A run on a CPU cannot show an overflow: onnxruntime keeps f16 intermediates in f32 there. So the f32 twin is
+run with a maximum taken of every value, and the report names each one that f16 could not hold.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabochon.errors import ParityError
+from cabochon.parity.evidence import identity, versions, write
+from cabochon.parity.prompts import Prompt
+from cabochon.parity.subject import Subject
+from cabochon.parity.widened import read_graph, widen
+
+__all__ = ["F16_MAX", "Edge", "RangeReport", "ranges"]
+
+F16_MAX = 65504.0
+PREFIX = "largest/"
+HOW = (
+    "f32 twin on onnxruntime CPU with Abs and ReduceMax on every value. Parity on a CPU cannot show an "
+    "overflow: onnxruntime keeps f16 intermediates in f32 there. Values inside fused kernels are not seen."
+)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value of the graph, the operator that makes it, its largest magnitude and the prompt it came with."""
+
+    name: str
+    op: str
+    maximum: float
+    prompt: str
+
+    @property
+    def severity(self) -> str:
+        """error above what f16 holds (or where it is no number), warning above half of it, else fine."""
+        if not self.maximum <= F16_MAX:
+            return "error"
+        return "warning" if self.maximum > F16_MAX / 2 else "fine"
+
+
+@dataclass(frozen=True)
+class RangeReport:
+    """Every floating value that depends on the input, the largest first."""
+
+    edges: tuple[Edge, ...]
+
+    @property
+    def errors(self) -> tuple[Edge, ...]:
+        """Values f16 cannot hold."""
+        return tuple(edge for edge in self.edges if edge.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Edge, ...]:
+        """Values within a factor of two of what f16 holds."""
+        return tuple(edge for edge in self.edges if edge.severity == "warning")
+
+    @property
+    def passed(self) -> bool:
+        """True when values were seen and f16 holds them all."""
+        return bool(self.edges) and not self.errors
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        top = self.edges[0]
+        return (
+            f"{len(self.edges)} values, {len(self.errors)} beyond f16, {len(self.warnings)} near its end; "
+            f"largest {top.maximum:.6g} in {top.name}"
+        )
+
+    def document(self, prompts: Sequence[Prompt], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """f16_range.json: every error and warning, and the twenty largest."""
+        named = [*self.errors, *self.warnings]
+        return {
+            "what": "largest magnitude of each half-precision value over all prompts, against 65504",
+            "how": HOW,
+            "passed": self.passed,
+            "limit": F16_MAX,
+            "values": len(self.edges),
+            "findings": [{"severity": edge.severity, **asdict(edge)} for edge in named],
+            "largest": [asdict(edge) for edge in self.edges[:20]],
+            "prompts": [prompt.described() for prompt in prompts],
+            **facts,
+        }
+
+
+def ranges(
+    package: str | Path,
+    prompts: Sequence[Prompt],
+    *,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    save: bool = True,
+) -> RangeReport:
+    """Measures every value of the graph over `prompts`; with `save`, writes evidence/f16_range.json.
+
+    In an f16 or bf16 package the values of that type count; in an f32 package all do, also those that an f16
+    build would keep in f32 (statistics of norms), so there the report is the stricter one.
+    """
+    package = Path(package)
+    with tempfile.TemporaryDirectory(prefix="cabochon-ranges-", dir=scratch) as place:
+        widen(package, Path(place))
+        report = measure(package, Path(place), prompts, threads)
+    if save:
+        metadata = {item.key: item.value for item in read_graph(package).metadata_props}
+        facts = {"package": identity(package, metadata), "versions": versions()}
+        write(package, "f16_range.json", report.document(prompts, facts))
+    return report
+
+
+def measure(package: Path, twin: Path, prompts: Sequence[Prompt], threads: int | None = None) -> RangeReport:
+    """The report of a package whose f32 twin lies in the folder `twin` already."""
+    import onnx
+
+    model = onnx.load_model(str(twin / "model.onnx"), load_external_data=False)
+    edges = dict(_edges(read_graph(package)))
+    _take_maxima(model.graph, edges)
+    onnx.save_model(model, str(twin / "ranges.onnx"))
+    subject = Subject.open(twin / "ranges.onnx", threads=threads)
+    largest: dict[str, tuple[float, str]] = {}
+    for prompt in prompts:
+        for name, value in subject.named(prompt.ids, PREFIX).items():
+            maximum = float(value)
+            if name not in largest or not maximum <= largest[name][0]:  # NaN counts as largest
+                largest[name] = (maximum, prompt.name)
+    found = [Edge(name, op, *largest[PREFIX + name]) for name, op in edges.items()]
+    return RangeReport(tuple(sorted(found, key=lambda edge: -np.nan_to_num(edge.maximum, nan=np.inf))))
+
+
+def _edges(model: Any) -> Iterator[tuple[str, str]]:
+    """Names and operators of the values that depend on the input and have the floating type of the caches."""
+    graph = model.graph
+    types = {v.name: v.type.tensor_type.elem_type for v in [*graph.value_info, *graph.input, *graph.output]}
+    floating = types["logits"]
+    fed = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        if not fed.intersection(node.input):
+            continue
+        for name in filter(None, node.output):
+            fed.add(name)
+            if name not in types:
+                raise ParityError(
+                    f"value {name!r} has no type, so its range cannot be judged", at="model.onnx"
+                )
+            if types[name] == floating:
+                yield name, node.op_type
+
+
+def _take_maxima(graph: Any, edges: Mapping[str, str]) -> None:
+    """Adds a scalar output for each edge: ReduceMax(Abs(edge))."""
+    from onnx import ValueInfoProto, helper
+
+    for name in edges:
+        magnitude = f"magnitude/{name}"
+        graph.node.append(helper.make_node("Abs", [name], [magnitude]))
+        graph.node.append(helper.make_node("ReduceMax", [magnitude], [PREFIX + name], keepdims=0))
+        graph.output.append(ValueInfoProto(name=PREFIX + name))

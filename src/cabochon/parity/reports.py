@@ -1,0 +1,110 @@
+"""The evidence files of L4 and L5, made of what was compared. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cabochon.parity.levels import Compared, Generated, Trial
+from cabochon.parity.measures import Difference, Threshold
+
+__all__ = ["generation", "hidden_states", "logits"]
+
+Results = Sequence[tuple[Trial, Sequence[Compared]]]
+RULE = {
+    True: "every prompt generates the reference's tokens, token for token",
+    False: "no prompt is 'different' and at least half are 'equal'. 'tie' means: the reference's tokens were "
+    "fed to the end, and wherever the package would choose another, the reference's own top-2 margin is at "
+    "most `noise` (the limit of L4 times the prompt's largest reference logit): the dtype does not decide",
+}
+
+
+def logits(results: Results, facts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """l4_parity.json and its one line: cosine, relative difference and top-1 agreement per prompt."""
+
+    def row(found: Difference) -> dict[str, Any]:
+        agreement = {"top1_agreement": found.agreement, "widest_margin_lost": found.lost_margin()}
+        return {**found.described(), **agreement}
+
+    what = "logits of one forward pass, every position of every prompt"
+    return _forward("L4", what, results, facts, "logits", row)
+
+
+def hidden_states(results: Results, facts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """l4_hidden_state.json and its one line: the tap after the final norm against the reference's."""
+    what = "output hidden_states.{L-1} against the reference's hidden_states[-1] (after the final norm)"
+    return _forward("L4", what, results, facts, "hidden", Difference.described)
+
+
+def generation(results: Results, facts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """l5_generation.json and its one line: greedy tokens per prompt."""
+    trials = [_generation_trial(trial, [c for c in found if c.generated]) for trial, found in results]
+    every = [c.generated for _, found in results for c in found if c.generated]
+    equal, ties = sum(g.equal for g in every), sum(g.verdict == "tie" for g in every)
+    line = f"{equal} of {len(every)} generations equal, {ties} ties, {len(every) - equal - ties} different"
+    return _document("L5", "greedy generation, token for token", trials, facts), line
+
+
+def _forward(
+    level: str,
+    what: str,
+    results: Results,
+    facts: Mapping[str, Any],
+    part: str,
+    row: Callable[[Difference], Any],
+) -> tuple[dict[str, Any], str]:
+    trials = [_forward_trial(trial, getattr(trial, part), found, part, row) for trial, found in results]
+    every: list[Difference] = [getattr(c, part) for _, found in results for c in found]
+    relative, cosine = max(d.relative for d in every), min(min(d.cosines) for d in every)
+    line = f"max relative difference {relative:.2e}, min cosine {cosine:.8f}"
+    if part == "logits":
+        positions = [same for d in every for same in d.agrees]
+        line += f", top-1 agreement {sum(positions)} of {len(positions)} positions"
+    return _document(level, what, trials, facts), line
+
+
+def _forward_trial(
+    trial: Trial, limit: Threshold, found: Iterable[Compared], part: str, row: Callable[[Difference], Any]
+) -> dict[str, Any]:
+    rows = [
+        {**c.prompt.described(), **row(getattr(c, part)), "passed": limit.admits(getattr(c, part))}
+        for c in found
+    ]
+    passed = bool(rows) and all(r["passed"] for r in rows)
+    return {**_head(trial), "threshold": limit.described(), "passed": passed, "prompts": rows}
+
+
+def _generation_trial(trial: Trial, found: Sequence[Compared]) -> dict[str, Any]:
+    rows = [{**c.prompt.described(), **_generation_row(c.generated)} for c in found if c.generated]
+    verdicts = [r["verdict"] for r in rows]
+    equal = verdicts.count("equal")
+    lenient = "different" not in verdicts and 2 * equal >= len(verdicts)
+    passed = bool(rows) and (equal == len(rows) if trial.exact else lenient)
+    return {**_head(trial), "rule": RULE[trial.exact], "passed": passed, "prompts": rows}
+
+
+def _generation_row(g: Generated) -> dict[str, Any]:
+    row = {
+        "verdict": g.verdict,
+        "new_tokens": len(g.expected),
+        "equal_before_first_difference": g.matched,
+        "token_ids": list(g.tokens),
+    }
+    if g.equal:
+        return row
+    return {
+        **row,
+        "reference_token_ids": list(g.expected),
+        "noise": g.noise,
+        "disagreements_along_the_reference": [asdict(d) for d in g.disagreements],
+    }
+
+
+def _head(trial: Trial) -> dict[str, Any]:
+    return {"how": trial.how, "reference_dtype": trial.precision}
+
+
+def _document(
+    level: str, what: str, trials: list[dict[str, Any]], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    passed = bool(trials) and all(trial["passed"] for trial in trials)
+    return {"level": level, "what": what, "passed": passed, **facts, "trials": trials}
