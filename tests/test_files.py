@@ -196,7 +196,9 @@ def test_a_copy_is_a_file_of_its_own(tmp_path):
 def test_everything_is_synced_before_the_rename(tmp_path, monkeypatch):
     calls = []
     fsync, rename = os.fsync, Path.rename
-    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (calls.append(str(Path(f"/proc/self/fd/{fd}").readlink())), fsync(fd))
+    )
     monkeypatch.setattr(Path, "rename", lambda self, to: (calls.append("rename"), rename(self, to))[1])
     with files.staged(tmp_path / "package") as stage:
         (stage / "model.onnx").write_bytes(b"x")

@@ -1,6 +1,6 @@
 """The only module that knows fsync, rename, locks, hard links and free space.
 
-Tested on Linux. macOS and Windows are kept possible: what differs is `_lock` and the two functions that fsync.
+Tested on Linux. macOS and Windows are kept possible: what differs is in `_lock` and the functions that sync.
 """
 
 import errno
@@ -21,7 +21,7 @@ _WINDOWS = os.name == "nt"
 
 
 def refuse(out: Path, source: Path | None = None) -> None:
-    """Raise PackageError where `out` cannot become a new folder: it exists, lies in a file, or inside `source`."""
+    """Raise PackageError where `out` cannot become a new folder: it exists, is below a file or in `source`."""
     if os.path.lexists(out):
         what = "exists already" if out.is_dir() else "is a file"
         raise PackageError(
@@ -56,10 +56,11 @@ def require_space(out: Path, nbytes: int) -> None:
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
-    """A folder beside `out` to write into, which gets the name `out` when the block ends well, and is removed otherwise.
+    """A folder beside `out` to write into: renamed to `out` when the block ends well, removed otherwise.
 
-    Everything is on the disk before the rename, so that `out` is complete whenever it exists. What a killed run left
-    behind is removed by the next one: holding the lock, any stage found is a dead run's. Raises PackageError.
+    Everything is on the disk before the rename, so that `out` is complete whenever it exists. What a killed
+    run left behind is removed by the next one: who holds the lock knows that any stage it finds is a dead
+    run's. Raises PackageError for what the system refuses.
     """
     refuse(out)
     with _explained(out):
@@ -106,7 +107,7 @@ def _explained(out: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """Only one run at a time writes `out`. The system lets go of the lock when the process dies, however it dies."""
+    """One run at a time writes `out`. The system drops the lock when the process dies, however it dies."""
     path = out.with_name(f".{out.name}.lock")
     file = _lock(path)
     if file is None:
@@ -134,7 +135,7 @@ def _lock(path: Path) -> BinaryIO | None:
                 import fcntl
 
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever held it may have removed the file between our open and our lock: then it is not the one to hold.
+            # Whoever held it may have removed the file between our open and our lock: then it counts no more.
             if os.path.lexists(path) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
         except OSError as error:

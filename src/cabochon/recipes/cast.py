@@ -1,8 +1,9 @@
 """Between f32, f16 and bf16, block by block: rounded to nearest, ties to even, NaN stays NaN.
 
-A block is a few megabytes, so that memory stays bounded whatever the size of a tensor, and is converted in steps that
-stay in the cache. One core of an AMD EPYC, GB of source per second (2026-11): bf16->f32 4.1, bf16->f16 1.4,
-f32->bf16 6.8, f32->f16 1.1 with numpy's loops; f16->f32 1.8 and f16->bf16 1.2 by table (0.9 and 0.8 without).
+A block is a few megabytes, so that memory stays bounded whatever the size of a tensor, and is converted in
+steps that stay in the cache. One core of an AMD EPYC, GB of source per second (2026-11): bf16->f32 4.1,
+bf16->f16 1.4, f32->bf16 6.8, f32->f16 1.1 with numpy's loops; f16->f32 1.8 and f16->bf16 1.2 by table
+(0.9 and 0.8 with the loops).
 """
 
 from collections.abc import Callable, Iterator
@@ -30,10 +31,10 @@ _INFINITY = {(_F32, _F16): 0x7C00, (_BF16, _F16): 0x7C00, (_F32, _BF16): 0x7F80}
 def cast_blocks(
     tensor: Tensor, dtype: ir.DataType | str, columns: slice | None = None, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[np.ndarray]:
-    """The values of `tensor`, or of some `columns` of a 2-D one, as `dtype` ("f32", "f16", "bf16" or their ir.DataType).
+    """The values of `tensor`, or of some `columns` of a 2-D one, as `dtype` ("f32", "f16", "bf16" or ONNX's).
 
-    Yields C-contiguous arrays of at most about `block_bytes`, in row-major order; where nothing changes they are
-    views of the memory map. Raises TensorError where a finite value would become infinite.
+    Yields C-contiguous arrays of at most about `block_bytes`, in row-major order; where nothing changes they
+    are views of the memory map. Raises TensorError where a finite value would become infinite.
     """
     array, target = tensor.array(), _numpy_dtype(dtype)
     if array.dtype not in _NAMES:
@@ -114,7 +115,7 @@ def _overflow(name: str, value: float, target: np.dtype) -> TensorError:
     largest = {dtype: float(ml_dtypes.finfo(dtype).max) for dtype in _NAMES}
     wide_enough = [_NAMES[dtype] for dtype in (_F32, _BF16) if abs(value) <= largest[dtype]]
     return TensorError(
-        f"holds {value:g}, which would be infinite in {_NAMES[target]}: its largest value is {largest[target]:g}",
+        f"holds {value:g}, which would be infinite in {_NAMES[target]} (at most {largest[target]:g})",
         at=name,
         remedy=f"build with {' or '.join(wide_enough)}",
     )
