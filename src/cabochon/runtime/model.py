@@ -1,0 +1,253 @@
+"""A package that generates."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack, overload
+
+import numpy as np
+
+from cabochon.errors import RequestError
+from cabochon.runtime import memory
+from cabochon.runtime.chat import Chat, Message
+from cabochon.runtime.flow import Stops
+from cabochon.runtime.folder import Folder, open_folder
+from cabochon.runtime.generation import Generation, Row, answer, answer_all
+from cabochon.runtime.request import MAX_NEW_TOKENS, Options, Request, read_request
+from cabochon.runtime.sampling import Sampler
+from cabochon.runtime.session import Session
+from cabochon.runtime.state import PREFILL_CHUNK, Eviction, State, eviction_limit, stack
+from cabochon.runtime.tokens import Tokens
+
+Prompt = str | Sequence[Message] | Sequence[int] | np.ndarray
+"""Raw text, the messages of a conversation, or token ids."""
+
+
+class Forward(NamedTuple):
+    """Every position of a prompt: logits [S, V], and the hidden tap [S, D] after the final norm; float32."""
+
+    logits: np.ndarray
+    hidden: np.ndarray | None
+
+
+def load(
+    package: str | Path,
+    *,
+    threads: int | None = None,
+    provider: str | None = None,
+    provider_options: Mapping[str, Any] | None = None,
+) -> "Model":
+    """Open a package and make it ready to generate.
+
+    `threads` per operator (default: one per core); `provider` "cpu", "cuda", "webgpu", "dml", "openvino" or an
+    onnxruntime name (default: the target's own where installed, else the CPU); `provider_options` go to onnxruntime as
+    they are. Raises PackageError for a package that is not right, RequestError for what cannot be done with it here.
+    """
+    folder = open_folder(package)
+    path = folder.path / "model.onnx"
+    return Model(folder, Session(path, provider=provider, threads=threads, provider_options=provider_options))
+
+
+class Model:
+    """A loaded package. The caches of one conversation stay between calls, so a next turn costs only what is new.
+
+    `session` holds the ports and the provider, `tokens` the tokenizer, `chat` the template (None where the package has
+    none), `eos_token_ids` the union of all files, `remarks` what the package asks for and is not followed.
+    """
+
+    def __init__(self, folder: Folder, session: Session) -> None:
+        """See `load`."""
+        self.folder, self.session = folder, session
+        self.tokens = _tokens(folder)
+        self.chat = Chat(folder.template, self.tokens) if self.tokens and folder.template else None
+        end = self.tokens.id_of(self.tokens.named.get("eos_token")) if self.tokens else None
+        self.eos_token_ids = folder.eos_token_ids | ({end} if end is not None else set())
+        self.remarks = folder.remarks
+        window = session.ports.contract.window
+        self.eviction = None if window is None else Eviction(window)
+        self._kept: State | None = None
+
+    @overload
+    def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Generation: ...
+    @overload
+    def generate(
+        self, prompt: list[str] | list[list[Message]] | list[list[int]], **options: Unpack[Options]
+    ) -> list[Generation]: ...
+    def generate(self, prompt: Any, **options: Unpack[Options]) -> Generation | list[Generation]:
+        """Generate until end-of-sequence, a stop string or `max_new_tokens`; a list of prompts gives a list of answers.
+
+        A prompt is raw text, the messages of a conversation, or token ids. Raises RequestError, before anything is
+        computed, for a prompt or option that is wrong and for what the positions or the memory cannot hold.
+        """
+        request = self._request(options)
+        if _is_batch(prompt):
+            return self._answer_batch([self._ids(p, request) for p in prompt], request)
+        with Stream(self, self._ids(prompt, request), request) as stream:
+            for _ in stream:
+                pass
+        return stream.generation
+
+    def stream(self, prompt: Prompt, **options: Unpack[Options]) -> "Stream":
+        """Like `generate` for one prompt; the text comes in pieces as it becomes certain."""
+        request = self._request(options)
+        return Stream(self, self._ids(prompt, request), request)
+
+    def prompt_ids(self, prompt: Prompt, **options: Unpack[Options]) -> list[int]:
+        """The token ids of a prompt as `generate` would feed them."""
+        return self._ids(prompt, self._request(options))
+
+    def forward(self, prompt: Prompt, *, hidden: bool = True, chunk: int = PREFILL_CHUNK) -> Forward:
+        """Logits and hidden tap at every position of a prompt; nothing is kept."""
+        ids = self.prompt_ids(prompt)
+        self._admit([len(ids)], 0, chunk, extra=2 * 4 * len(ids) * self.session.ports.vocabulary)
+        state = self.state(chunk)
+        steps = [state.step([ids[n : n + chunk]], keep=0, hidden=hidden) for n in range(0, len(ids), chunk)]
+        parts = zip(*((s.logits, s.hidden) for s in steps), strict=True)
+        logits, taps = ([p[0] for p in part if p is not None] for part in parts)
+        return Forward(np.concatenate(logits), np.concatenate(taps) if taps else None)
+
+    def state(self, chunk: int = PREFILL_CHUNK) -> State:
+        """A fresh state, for drivers of their own: `step`, `prefill`, `rewind`."""
+        return State(self.session, self.eviction, chunk=chunk)
+
+    def forget(self) -> None:
+        """Let go of the caches of the last conversation."""
+        self._kept = None
+
+    def _request(self, options: Mapping[str, Any]) -> Request:
+        return read_request(options, self.folder.generation)
+
+    def _ids(self, prompt: Any, request: Request) -> list[int]:
+        if isinstance(prompt, str):
+            return self._text_ids(prompt, request.parse_special)
+        prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else list(prompt)
+        if prompt and all(isinstance(p, Mapping) for p in prompt):
+            return self._chat_ids(prompt, request.template)
+        vocabulary = self.session.ports.vocabulary
+        for n, token in enumerate(prompt):
+            if not isinstance(token, int | np.integer) or not 0 <= token < vocabulary:
+                raise RequestError(f"{token!r}; expected a token id from 0 to {vocabulary - 1}", at=f"prompt[{n}]")
+        return [int(token) for token in prompt]
+
+    def _text_ids(self, text: str, parse_special: bool) -> list[int]:
+        if self.tokens is None:
+            raise _lacking("tokenizer.json", "token ids")
+        return self.tokens.with_one_bos(self.tokens.marked_up(text) if parse_special else self.tokens.text(text))
+
+    def _chat_ids(self, messages: Sequence[Message], template: Mapping[str, Any]) -> list[int]:
+        if self.chat is None:
+            raise _lacking("chat_template.jinja", "a raw prompt or token ids")
+        return self.chat.ids(messages, **template)
+
+    def _admit(self, lengths: Sequence[int], new: int, chunk: int, *, held: int = 0, extra: int = 0) -> None:
+        """Raise RequestError with the bytes where rows of these lengths and `new` tokens each would not fit."""
+        ports, tokens = self.session.ports, max(lengths) + new
+        if not max(lengths) or tokens > ports.contract.max_positions:
+            raise RequestError(
+                f"{tokens} tokens; the model has {ports.contract.max_positions} positions", at="context"
+            )
+        need = extra + memory.needed(
+            ports, rows=len(lengths), tokens=tokens, chunk=min(chunk, max(lengths)),
+            sliding=self.eviction.most if self.eviction else 0,
+            heads=self.folder.text_config.get("num_attention_heads", 1),
+        )  # fmt: skip
+        have = memory.available() if self.session.device == "cpu" else None
+        memory.check_fits(need, have, held=held, tokens=tokens)
+
+    def _row(self, ids: list[int], request: Request, number: int = 0) -> Row:
+        usual = self.folder.generation.get("max_new_tokens") or MAX_NEW_TOKENS
+        limit = request.room(len(ids), self.session.ports.contract.max_positions, usual)
+        eos = frozenset[int]() if request.ignore_eos else self.eos_token_ids
+        sampler = Sampler(request.how, request.hooks, row=number)
+        if request.stop and self.tokens is None:
+            raise _lacking("tokenizer.json", "no stop strings")
+        return Row(ids, sampler, limit, eos, self.tokens, Stops(request.stop))
+
+    def _answer(self, row: Row, request: Request) -> Iterator[str]:
+        """Decode one row on the kept state; it is kept again unless something broke in the middle."""
+        state = self._resume(row.prompt, request.chunk)
+        row.reused = state.length
+        try:
+            yield from answer(state, row)
+        except GeneratorExit:
+            self._kept = state
+            raise
+        self._kept = state
+
+    def _resume(self, prompt: Sequence[int], chunk: int) -> State:
+        """The kept state rewound to what it shares with the prompt, whose last token is always fed; else a fresh one."""
+        state, self._kept = self._kept, None
+        if state is None:
+            return self.state(chunk)
+        shared = _shared(state.tokens[0], prompt[:-1])
+        if not state.can_rewind(shared):
+            return self.state(chunk)
+        state.rewind(shared)
+        state.chunk = chunk
+        return state
+
+    def _answer_batch(self, prompts: Sequence[list[int]], request: Request) -> list[Generation]:
+        rows = [self._row(ids, request, n) for n, ids in enumerate(prompts)]
+        lengths = [len(ids) for ids in prompts]
+        self._admit(lengths, max(row.limit for row in rows), request.chunk)
+        limit = eviction_limit(lengths, self.eviction, self.session.ports.contract.left_justified)
+        states = [self.state(request.chunk) for _ in rows]
+        logits: list[np.ndarray] = []
+        for state, row in zip(states, rows, strict=True):
+            state.evict_limit = limit
+            logits.append(state.prefill(row.prompt))
+            row.prefilled = time.perf_counter()
+        answer_all(stack(states), rows, logits)
+        return [row.generation() for row in rows]
+
+
+class Stream(Iterator[str]):
+    """An answer as it comes: iterate for pieces of text, close at any time; `generation` is what came of it."""
+
+    def __init__(self, model: Model, ids: list[int], request: Request) -> None:
+        """Checks that the request fits; nothing is computed before the first piece is asked for."""
+        self._row = model._row(ids, request)
+        held = model._kept.nbytes if model._kept else 0
+        model._admit([len(ids)], self._row.limit, request.chunk, held=held)
+        self._pieces = model._answer(self._row, request)
+
+    def __next__(self) -> str:
+        """The next piece, never empty."""
+        return next(piece for piece in self._pieces if piece)
+
+    def close(self) -> None:
+        """End here; the model stays as usable as after a whole answer."""
+        self._pieces.close()
+
+    def __enter__(self) -> "Stream":
+        """The stream itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    @property
+    def generation(self) -> Generation:
+        """The answer as far as it came; `finish_reason` is "closed" until it has ended."""
+        return self._row.generation()
+
+
+def _tokens(folder: Folder) -> Tokens | None:
+    path = folder.path / "tokenizer.json"
+    return Tokens(path, folder.tokenizer, folder.text_config.get("bos_token_id")) if path.is_file() else None
+
+
+def _lacking(file: str, instead: str) -> RequestError:
+    return RequestError(
+        f"the package has no {file}", at="prompt", remedy=f"use {instead}, or build the package from a source that has it"
+    )
+
+
+def _is_batch(prompt: Any) -> bool:
+    return isinstance(prompt, list | tuple) and bool(prompt) and isinstance(prompt[0], str | list | tuple | np.ndarray)
+
+
+def _shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -1,0 +1,89 @@
+"""What a caller may ask for beside the prompt, and what becomes of it with the package's own defaults."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from cabochon.errors import RequestError
+from cabochon.runtime.sampling import Hook, Sampling, sampling
+from cabochon.runtime.state import PREFILL_CHUNK
+
+MAX_NEW_TOKENS = 256
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+
+
+class Options(TypedDict, total=False):
+    """Options of `generate` and `stream`; None is as good as left out.
+
+    Sampling values left out come from generation_config.json. `greedy` decides where given; else temperature 0 is
+    greedy, any other asked-for sampling value samples, and what is left follows the file's `do_sample`.
+    """
+
+    max_new_tokens: int | None
+    """Left out: generation_config.json's or 256, shortened to what the model's positions hold."""
+    greedy: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    seed: int | None
+    """Makes draws repeatable; row n of a batch draws with seed + n."""
+    stop: str | Sequence[str] | None
+    """Strings that end the answer; they may span tokens and are not part of the text."""
+    ignore_eos: bool
+    hooks: Sequence[Hook]
+    """Functions (ids so far, logits [V] float32) -> logits [V], in this order, before the temperature."""
+    prefill_chunk: int | None
+    """The most prompt tokens of one step; left out: 512."""
+    parse_special: bool
+    """True: control tokens written in raw text are meant. Without it they are letters."""
+    template: Mapping[str, Any] | None
+    """The chat template's own options: tools, enable_thinking ..."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options, checked and completed. `limit` is None where the caller left the number of tokens open."""
+
+    how: Sampling
+    limit: int | None
+    stop: tuple[str, ...]
+    ignore_eos: bool
+    hooks: tuple[Hook, ...]
+    chunk: int
+    parse_special: bool
+    template: Mapping[str, Any]
+
+    def room(self, tokens: int, positions: int, usual: int = MAX_NEW_TOKENS) -> int:
+        """How many tokens may follow a prompt of `tokens`; raise RequestError where they exceed the positions."""
+        new = self.limit or max(1, min(usual, positions - tokens))
+        if tokens and tokens + new <= positions:
+            return new
+        found = f"a prompt of {tokens} tokens and {new} new ones" if tokens else "an empty prompt"
+        raise RequestError(f"{found}; the model has {positions} positions", at="context", remedy="shorten one of them")
+
+
+def read_request(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Request:
+    """Complete `options` from generation_config.json (`defaults`); raise RequestError for one that is wrong."""
+    for name in options.keys() - Options.__annotations__.keys():
+        raise RequestError(f"unknown option; expected {', '.join(Options.__annotations__)}", at=name)
+    given = {k: v for k, v in options.items() if v is not None}
+    stop = given.get("stop", ())
+    return Request(
+        how=sampling(defaults, {k: given.get(k) for k in SAMPLING}, greedy=given.get("greedy")),
+        limit=_count(given, "max_new_tokens"),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        ignore_eos=given.get("ignore_eos", False),
+        hooks=tuple(given.get("hooks", ())),
+        chunk=_count(given, "prefill_chunk") or PREFILL_CHUNK,
+        parse_special=given.get("parse_special", False),
+        template=given.get("template", {}),
+    )
+
+
+def _count(given: Mapping[str, Any], name: str) -> int | None:
+    value = given.get(name)
+    if value is not None and (not isinstance(value, int) or value < 1):
+        raise RequestError(f"{value!r}; expected a whole number from 1", at=name)
+    return value

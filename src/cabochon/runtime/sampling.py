@@ -1,0 +1,128 @@
+"""From logits to one token. All arithmetic is numpy's; steps come in the order of transformers' generate()."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cabochon.errors import RequestError
+
+Hook = Callable[[Sequence[int], np.ndarray], np.ndarray]
+"""A logits processor: (ids so far, logits [V] float32) -> logits [V]. Runs after the penalty, before the temperature."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is drawn. `greedy` takes the largest logit; 0 top_k, 1.0 top_p, 0.0 min_p leave that step out."""
+
+    greedy: bool = True
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for a value outside its range."""
+        _within("temperature", self.temperature, 0 < self.temperature < math.inf, "above 0 (0 itself is greedy)")
+        _within("top_k", self.top_k, isinstance(self.top_k, int) and self.top_k >= 0, "a whole number from 0 (off)")
+        _within("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
+        _within("min_p", self.min_p, 0 <= self.min_p <= 1, "from 0 (off) to 1")
+        penalty = self.repetition_penalty
+        _within("repetition_penalty", penalty, 0 < penalty < math.inf, "above 0 (1 is off)")
+        _within("seed", self.seed, self.seed is None or self.seed >= 0, "a whole number from 0")
+
+
+def _within(name: str, value: object, good: bool, expected: str) -> None:
+    if not good:
+        raise RequestError(f"{value!r}; expected {expected}", at=name)
+
+
+def sampling(defaults: Mapping[str, Any], asked: Mapping[str, Any], *, greedy: bool | None = None) -> Sampling:
+    """What a caller asked for over the package's generation_config.json.
+
+    `greedy` decides where given. Else temperature 0 is greedy, any asked-for sampling value samples, and what is left
+    follows `do_sample`. Raises RequestError for greedy=True beside a sampling value.
+    """
+    asked = {k: v for k, v in asked.items() if v is not None}
+    cold = asked.get("temperature", None if asked else defaults.get("temperature")) == 0
+    draws = asked.keys() & {"temperature", "top_k", "top_p", "min_p"} if not cold else set()
+    if greedy and draws:
+        raise RequestError(f"greedy beside {', '.join(sorted(draws))}; expected one or the other", at="greedy")
+    if greedy is None:
+        greedy = cold or not (draws or defaults.get("do_sample", False))
+    known = {k: v for k in Sampling.__dataclass_fields__ if (v := {**defaults, **asked}.get(k)) is not None}
+    if known.get("temperature") == 0:
+        del known["temperature"]
+    return Sampling(**{**known, "greedy": greedy})
+
+
+def penalised(logits: np.ndarray, ids: Sequence[int], penalty: float) -> np.ndarray:
+    """Each token seen so far divided (above zero) or multiplied (below) by the penalty (Keskar et al. 2019)."""
+    if penalty == 1.0 or not len(ids):
+        return logits
+    seen = np.unique(np.asarray(ids))
+    logits = logits.copy()
+    logits[seen] = np.where(logits[seen] < 0, logits[seen] * penalty, logits[seen] / penalty)
+    return logits
+
+
+def candidates(logits: np.ndarray, how: Sampling) -> tuple[np.ndarray, np.ndarray]:
+    """The ids that may be drawn and their probabilities (float64, sum 1): temperature, top-k, top-p, min-p."""
+    scores = logits.astype(np.float64) / how.temperature
+    ids = np.flatnonzero(scores > -np.inf)
+    if 0 < how.top_k < len(ids):
+        ids = ids[scores[ids] >= np.partition(scores[ids], -how.top_k)[-how.top_k]]
+    if how.top_p < 1.0:
+        ids = ids[_nucleus(_softmax(scores[ids]), how.top_p)]
+    if how.min_p > 0.0:
+        probabilities = _softmax(scores[ids])
+        ids = ids[probabilities >= how.min_p * probabilities.max()]
+    return ids, _softmax(scores[ids])
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max())
+    return powers / powers.sum()
+
+
+def _nucleus(probabilities: np.ndarray, top_p: float) -> np.ndarray:
+    """Which are left when the least likely, together at most 1 - top_p, are dropped; the likeliest always stays."""
+    order = np.argsort(probabilities, kind="stable")
+    dropped = order[np.cumsum(probabilities[order]) <= 1 - top_p]
+    kept = np.ones(len(probabilities), bool)
+    kept[dropped[: len(probabilities) - 1]] = False
+    return kept
+
+
+class Sampler:
+    """Draws the tokens of one row; two samplers of one seed draw alike."""
+
+    def __init__(self, how: Sampling, hooks: Sequence[Hook] = (), *, row: int = 0) -> None:
+        """`row` is added to the seed, so the rows of a batch draw apart."""
+        self.how, self.hooks = how, tuple(hooks)
+        self._random = np.random.default_rng(None if how.seed is None else how.seed + row)
+
+    def __call__(self, ids: Sequence[int], logits: np.ndarray) -> int:
+        """The next token after `ids`, from logits [V]."""
+        logits = penalised(logits, ids, self.how.repetition_penalty)
+        for hook in self.hooks:
+            logits = self._hooked(hook, ids, logits)
+        if self.how.greedy:
+            return int(logits.argmax())
+        allowed, probabilities = candidates(logits, self.how)
+        place = np.searchsorted(np.cumsum(probabilities), self._random.random(), side="right")
+        return int(allowed[min(place, len(allowed) - 1)])
+
+    @staticmethod
+    def _hooked(hook: Hook, ids: Sequence[int], logits: np.ndarray) -> np.ndarray:
+        changed = np.asarray(hook(ids, logits))
+        if changed.shape != logits.shape or np.isnan(changed).any() or not (changed > -np.inf).any():
+            raise RequestError(
+                f"returned {changed.shape} {changed.dtype}; expected {logits.shape} with a finite value and no NaN",
+                at=f"hook {getattr(hook, '__name__', hook)!s}",
+            )
+        return changed

@@ -1,0 +1,147 @@
+"""One onnxruntime session, with values bound to its ports instead of copied through Python."""
+
+import mmap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from cabochon.errors import PackageError, RequestError
+from cabochon.runtime.ports import PREFIX, Cache, Ports, read_contract, read_ports
+
+CPU = "CPUExecutionProvider"
+PROVIDERS = {
+    "cpu": CPU,
+    "cuda": "CUDAExecutionProvider",
+    "webgpu": "WebGpuExecutionProvider",
+    "dml": "DmlExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+}
+DEVICES = {"CUDAExecutionProvider": "cuda"}  # where caches live; host memory for all others
+
+
+class Session:
+    """A loaded graph: its ports, the provider that runs it, and one method that runs it."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        provider: str | None = None,
+        threads: int | None = None,
+        provider_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Load `path`. `threads` is per operator (None: one per core); `provider` a short or an onnxruntime name.
+
+        Raises PackageError for a graph that is not a text decoder of ours, RequestError for a provider that is not
+        installed and for bfloat16, which onnxruntime runs on no CPU.
+        """
+        refuse_bfloat16(path)
+        provider = chosen_provider(provider, peek(path, "target"), ort.get_available_providers())
+        self._session = _open(path, provider, provider_options or {}, _options(threads))
+        contract = read_contract(self._session.get_modelmeta().custom_metadata_map)
+        self.provider: str = self._session.get_providers()[0]
+        self.device = DEVICES.get(self.provider, "cpu")
+        self.ports: Ports = read_ports(
+            self._session.get_inputs(),
+            self._session.get_overridable_initializers(),
+            self._session.get_outputs(),
+            contract,
+        )
+
+    def put(self, array: np.ndarray) -> ort.OrtValue:
+        """A value on the session's device; in host memory it is the array itself, not a copy."""
+        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self.device, 0)
+
+    def empty(self, cache: Cache, rows: int) -> ort.OrtValue:
+        """A cache without columns."""
+        return self.put(np.empty((rows, cache.heads, 0, cache.size), self.ports.dtype))
+
+    def run(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        values: Mapping[str, ort.OrtValue],
+        fetched: Sequence[str],
+        kept: Iterable[str],
+    ) -> tuple[dict[str, np.ndarray], dict[str, ort.OrtValue]]:
+        """Run once. `fetched` outputs come back as arrays, `kept` ones stay on the device as values."""
+        binding = self._session.io_binding()
+        given = {name: ort.OrtValue.ortvalue_from_numpy(np.asarray(a, order="C")) for name, a in arrays.items()}
+        for name, value in {**given, **values}.items():
+            binding.bind_ortvalue_input(name, value)  # the only binding that takes an optional input
+        kept = list(kept)
+        for name in fetched:
+            binding.bind_output(name, "cpu")
+        for name in kept:
+            binding.bind_output(name, self.device)
+        self._session.run_with_iobinding(binding)
+        made = binding.get_outputs()
+        count = len(fetched)
+        return (
+            {name: value.numpy() for name, value in zip(fetched, made[:count], strict=True)},
+            dict(zip(kept, made[count:], strict=True)),
+        )
+
+
+def peek(path: Path, key: str) -> str | None:
+    """A metadata property read from the file's bytes, before onnxruntime has loaded it; None where it is absent.
+
+    In the protobuf form a property is its key, the byte 0x12, the value's length (one byte below 128), the value.
+    """
+    mark = f"{PREFIX}{key}".encode() + b"\x12"
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        at = view.rfind(mark) + len(mark)
+        return view[at + 1 : at + 1 + view[at]].decode(errors="replace") if at >= len(mark) else None
+
+
+def refuse_bfloat16(path: Path) -> None:
+    """Raise RequestError for a bfloat16 graph before onnxruntime fails to find its kernels."""
+    if peek(path, "precision") == "bf16":
+        raise RequestError(
+            "this package is bfloat16; onnxruntime has no bfloat16 kernels on the CPU and hands no bfloat16 arrays "
+            "to Python",
+            at=str(path),
+            remedy="build it with --precision f32, which holds every bfloat16 value exactly, or f16",
+        )
+
+
+def chosen_provider(asked: str | None, target: str | None, available: Sequence[str]) -> str:
+    """The provider asked for, else the target's own where it is installed, else the CPU's."""
+    if asked is None:
+        natural = PROVIDERS.get(target or "", CPU)
+        return natural if natural in available else CPU
+    name = PROVIDERS.get(asked.lower(), asked)
+    if name not in available:
+        raise RequestError(
+            f"provider {asked!r} is not in this onnxruntime {ort.__version__}; it has {', '.join(available)}",
+            at="provider",
+            remedy="install the onnxruntime package that carries it, or choose one of those",
+        )
+    return name
+
+
+def _options(threads: int | None) -> ort.SessionOptions:
+    if threads is not None and threads < 1:
+        raise RequestError(f"{threads} threads; expected at least 1", at="threads")
+    options = ort.SessionOptions()
+    options.log_severity_level = 3  # a warning tells of logits_to_keep, which is optional on purpose
+    options.intra_op_num_threads = threads or 0
+    return options
+
+
+def _open(
+    path: Path, provider: str, settings: Mapping[str, Any], options: ort.SessionOptions
+) -> ort.InferenceSession:
+    providers: list[Any] = [(provider, {k: str(v) for k, v in settings.items()})]
+    if provider != CPU:
+        providers.append(CPU)
+    try:
+        return ort.InferenceSession(path, options, providers=providers)
+    except Exception as error:  # onnxruntime raises a class of its own for each status
+        raise PackageError(
+            f"onnxruntime {ort.__version__} cannot load it with {provider}: {error}",
+            at=str(path),
+            remedy="check the files with `sha256sum -c SHA256SUMS`, or build the package again",
+        ) from error

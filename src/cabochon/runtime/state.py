@@ -1,0 +1,275 @@
+"""What the layers remember of the tokens fed so far: the caches of one batch of rows, and the mask over them.
+
+B rows · C columns fed so far (evicted ones included) · S new tokens. A column is *real* in a row where the mask is 1.
+Full caches hold all C columns, sliding caches the last C - evicted.
+
+Two kinds of graphs (docs/architecture.md): in `anywhere` graphs new tokens are the last columns and zeros may stand
+anywhere; in `left-justified` graphs the kernel writes the new tokens of a row behind its own last one, so a row's mask
+is its length in ones, then zeros. Both are one class: only `extended` and `stack` tell them apart.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime as ort
+
+from cabochon.errors import RequestError
+from cabochon.runtime.ports import Cache
+from cabochon.runtime.session import Session
+
+PREFILL_CHUNK = 512
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """How many real columns a sliding cache keeps, and how many more it gathers before it is copied.
+
+    window - 1 would do for the next token. `reserve` more allow to rewind by as many tokens without recomputing;
+    `slack` makes the copy rare.
+    """
+
+    window: int
+    reserve: int = 16
+    slack: int = 64
+
+    @property
+    def keep(self) -> int:
+        """Columns that stay."""
+        return self.window - 1 + self.reserve
+
+    @property
+    def most(self) -> int:
+        """The most columns a sliding cache holds between two steps of equal rows."""
+        return self.keep + self.slack
+
+
+class Output(NamedTuple):
+    """What a step gives: logits [B, kept, V] and the hidden tap [B, kept, D], float32; None where not asked for."""
+
+    logits: np.ndarray | None
+    hidden: np.ndarray | None
+
+
+class State:
+    """The caches of one batch. Every method leaves it either as it was or complete."""
+
+    def __init__(self, session: Session, eviction: Eviction | None = None, *, chunk: int = PREFILL_CHUNK) -> None:
+        """An empty state of one row. `chunk` is the most tokens of one step when tokens are computed anew."""
+        window = session.ports.contract.window
+        self.session, self.chunk = session, chunk
+        self.eviction = eviction or (None if window is None else Eviction(window))
+        self.evict_limit: int | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self.tokens: list[list[int]] = [[]]
+        self.mask = np.zeros((1, 0), bool)
+        self.evicted = 0
+        self.values = {c.past: self.session.empty(c, 1) for c in self.caches}
+
+    @property
+    def caches(self) -> tuple[Cache, ...]:
+        """The ports the values belong to."""
+        return self.session.ports.caches
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return len(self.tokens)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row."""
+        return max(map(len, self.tokens))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the caches hold between two steps."""
+        return sum(v.tensor_size_in_bytes() for v in self.values.values())
+
+    def step(
+        self, ids: Sequence[Sequence[int]] | np.ndarray, *, keep: int | None = 1, hidden: bool = False,
+        real: np.ndarray | None = None,
+    ) -> Output:
+        """Feed `ids` [B, S]; give the logits of each row's last `keep` real tokens (0: all S, None: no logits).
+
+        An empty state takes any B. `real` [B, S] says which ids are tokens, all where omitted. Raises RequestError
+        where a left-justified graph would compute something else than was asked for.
+        """
+        ids = np.asarray(ids, np.int64)
+        real = np.ones(ids.shape, bool) if real is None else np.asarray(real, bool)
+        if not self.mask.shape[1] and len(ids) != self.rows:
+            self._widen(len(ids))
+        mask = extended(self.mask, real, self.session.ports.contract.left_justified)
+        output, values = self._run(ids, mask, keep, hidden)
+        tokens = [old + row[r].tolist() for old, row, r in zip(self.tokens, ids, real, strict=True)]
+        self.tokens, self.mask, self.values = tokens, mask, values
+        self._evict_when_due()
+        return output
+
+    def _widen(self, rows: int) -> None:
+        self.tokens, self.mask = [[] for _ in range(rows)], np.zeros((rows, 0), bool)
+        self.values = {c.past: self.session.empty(c, rows) for c in self.caches}
+
+    def _run(
+        self, ids: np.ndarray, mask: np.ndarray, keep: int | None, hidden: bool
+    ) -> tuple[Output, dict[str, ort.OrtValue]]:
+        ports = self.session.ports
+        arrays = {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
+        if ports.keeps:
+            arrays["logits_to_keep"] = np.array(1 if keep is None else keep, np.int64)
+        fetched = ["logits"] * (keep is not None) + [ports.hidden or ""] * hidden
+        made, present = self.session.run(arrays, self.values, fetched, [c.present for c in self.caches])
+        wanted = [None if name not in made else _kept(made[name], keep or 0) for name in ("logits", ports.hidden)]
+        return Output(*wanted), {c.past: present[c.present] for c in self.caches}
+
+    def prefill(self, ids: Sequence[int], *, chunk: int | None = None) -> np.ndarray:
+        """Feed the tokens of one row in chunks; the logits [V] of the last one."""
+        chunk = chunk or self.chunk
+        for start in range(0, len(ids) - chunk, chunk):
+            self.step([ids[start : start + chunk]], keep=None)
+        rest = (len(ids) - 1) // chunk * chunk
+        logits = self.step([ids[rest:]]).logits
+        assert logits is not None
+        return logits[0, -1]
+
+    def can_rewind(self, position: int) -> bool:
+        """True where the sliding caches still hold what the token at `position` would see."""
+        first = self.length - int(self.mask[0, self.evicted :].sum())
+        return first == 0 or self.eviction is None or position - first >= self.eviction.window - 1
+
+    def rewind(self, position: int) -> None:
+        """Forget all but the first `position` tokens of the only row; computed anew where the caches lost too much."""
+        if self.rows != 1 or not 0 <= position <= self.length:
+            raise RequestError(f"cannot rewind to {position}: {self.rows} rows of up to {self.length} tokens", at="rewind")
+        if position == self.length:
+            return
+        if not self.can_rewind(position):
+            ids = self.tokens[0][:position]
+            self._reset()
+            if ids:
+                self.prefill(ids)
+            return
+        mask = self.mask & (np.cumsum(self.mask, 1) <= position)
+        self.tokens, self.mask = [self.tokens[0][:position]], mask
+        self._compact_when_due()
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Go on with these rows only."""
+        self.values = {name: self.session.put(v.numpy()[list(rows)]) for name, v in self.values.items()}
+        self.tokens, self.mask = [self.tokens[r] for r in rows], self.mask[list(rows)]
+        self.compact()
+
+    def compact(self) -> None:
+        """Drop the columns that are real in no row."""
+        used = self.mask.any(0)
+        if used.all():
+            return
+        columns = {False: np.flatnonzero(used), True: np.flatnonzero(used[self.evicted :])}
+        values = {c.past: self.session.put(self.values[c.past].numpy()[:, :, columns[c.sliding]]) for c in self.caches}
+        self.values, self.mask, self.evicted = values, self.mask[:, used], int(used[: self.evicted].sum())
+
+    def _compact_when_due(self) -> None:
+        unused = int((~self.mask.any(0)).sum())
+        if self.session.ports.contract.left_justified or unused > max(64, self.mask.shape[1] // 8):
+            self.compact()
+
+    def _evict_when_due(self) -> None:
+        if self.eviction and self.mask.shape[1] - self.evicted > self.eviction.most:
+            self.evict()
+
+    def evict(self) -> None:
+        """Drop from the front of the sliding caches what no row can see any more."""
+        if self.eviction is None:
+            return
+        columns = evictable(self.mask[:, self.evicted :], self.eviction.keep)
+        if self.evict_limit is not None:
+            columns = min(columns, self.evict_limit - self.evicted)
+        if columns > 0:
+            dropped = {c.past: self._without_front(c, columns) for c in self.caches if c.sliding}
+            self.values, self.evicted = {**self.values, **dropped}, self.evicted + columns
+
+    def _without_front(self, cache: Cache, columns: int) -> ort.OrtValue:
+        return self.session.put(self.values[cache.past].numpy()[:, :, columns:])
+
+
+def extended(mask: np.ndarray, real: np.ndarray, left_justified: bool) -> np.ndarray:
+    """The mask [B, C + S] after feeding S columns of which `real` [B, S] are tokens.
+
+    Raises RequestError where a kernel that takes lengths would silently compute something else.
+    """
+    if real.shape[0] != mask.shape[0]:
+        raise RequestError(f"{real.shape[0]} rows fed to a state of {mask.shape[0]}", at="input_ids")
+    if not left_justified:
+        return np.concatenate([mask, real], 1)
+    (rows, columns), new = mask.shape, real.shape[1]
+    if rows > 1 and new > 1 and columns:
+        raise _refused(f"{rows} rows with {new} new tokens each after {columns} columns", "feed row by row")
+    if (real[:, 1:] & ~real[:, :-1]).any() or not real[:, 0].all():
+        raise _refused("a row with a gap or padding in front", "put real tokens first in every row")
+    if new > 1 and not mask.all():
+        raise _refused("columns left over from a rewind", "compact the state first")
+    lengths = mask.sum(1) + real.sum(1)
+    return np.arange(columns + new) < lengths[:, None]
+
+
+def _refused(found: str, remedy: str) -> RequestError:
+    return RequestError(f"{found}; the kernels of this target would compute it wrongly", at="attention_mask", remedy=remedy)
+
+
+def evictable(mask: np.ndarray, keep: int) -> int:
+    """How many front columns of a sliding cache [B, columns] leave every row its last `keep` real ones."""
+    from_here = np.cumsum(mask[:, ::-1], 1)[:, ::-1]
+    needed = (mask & (from_here <= keep)).any(0)
+    return int(needed.argmax()) if needed.any() else 0
+
+
+def _kept(array: np.ndarray, keep: int) -> np.ndarray:
+    return array[:, -keep:].astype(np.float32, copy=False) if keep else array.astype(np.float32, copy=False)
+
+
+def stack(states: Sequence[State]) -> State:
+    """One state of many rows, each with tokens of its own.
+
+    `anywhere`: padding in front, so every row ends in the last column and sliding caches keep only the window.
+    `left-justified`: padding behind; all rows must have evicted as many columns, so only what the shortest allows
+    (`eviction_limit` before they are filled).
+    """
+    one = states[0]
+    if len(states) == 1:
+        return one
+    left = one.session.ports.contract.left_justified
+    for state in states:
+        state.compact()
+        state.evict()
+    if left and len({s.evicted for s in states}) > 1:
+        raise _refused("rows that evicted different numbers of columns", "set evict_limit before filling them")
+    made = State(one.session, one.eviction, chunk=one.chunk)
+    made.evict_limit = None
+    made.tokens = [s.tokens[0] for s in states]
+    made.mask = np.concatenate(_padded([s.mask for s in states], 1, left))
+    held = max(s.mask.shape[1] - s.evicted for s in states)
+    made.evicted = made.mask.shape[1] - held
+    made.values = {
+        c.past: one.session.put(np.concatenate(_padded([s.values[c.past].numpy() for s in states], 2, left)))
+        for c in one.caches
+    }
+    return made
+
+
+def _padded(arrays: Sequence[np.ndarray], axis: int, behind: bool) -> list[np.ndarray]:
+    longest = max(a.shape[axis] for a in arrays)
+    missing = [longest - a.shape[axis] for a in arrays]
+    return [
+        np.pad(a, [((0, 0), ((0, n) if behind else (n, 0)))[i == axis] for i in range(a.ndim)])
+        for a, n in zip(arrays, missing, strict=True)
+    ]
+
+
+def eviction_limit(lengths: Sequence[int], eviction: Eviction | None, left_justified: bool) -> int | None:
+    """The most columns that rows of these lengths may evict before they are stacked; None where there is no limit."""
+    if eviction is None or not left_justified or len(lengths) == 1:
+        return None
+    return max(0, min(lengths) - eviction.keep)

@@ -1,0 +1,108 @@
+"""Text to token ids and back. Control tokens come from templates and callers, never from text a user typed."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cabochon.errors import PackageError
+
+BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+class Tokens:
+    """The tokenizer of a package. `controls` maps the text of each control token to its id."""
+
+    def __init__(self, path: Path, config: Mapping[str, Any], bos_token_id: int | None = None) -> None:
+        """Read tokenizer.json; `config` is tokenizer_config.json, `bos_token_id` what config.json says where it is silent."""
+        from tokenizers import Tokenizer
+
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises plain Exception
+            raise PackageError(f"not a tokenizer: {error}", at=str(path), remedy="build the package again") from error
+        added = self._tokenizer.get_added_tokens_decoder()
+        self.named = dict(_named(config))
+        self.skipped = frozenset(i for i, t in added.items() if t.special)
+        self.controls = {t.content: i for i, t in added.items() if t.special or t.content in self.named.values()}
+        self.bos = self.id_of(self.named.get("bos_token"))
+        if self.bos is None:
+            self.bos = bos_token_id
+        self._tokenizer.encode_special_tokens = True
+        longest_first = sorted(self.controls, key=len, reverse=True)
+        self._control = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._starts = re.compile("[" + re.escape("".join({c[0] for c in self.controls}) or "\0") + "]")
+
+    def id_of(self, content: str | None) -> int | None:
+        """The id of a token by its text."""
+        return None if content is None else self._tokenizer.token_to_id(content)
+
+    def text(self, text: str) -> list[int]:
+        """Encode text a user typed: what looks like a control token is letters."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        if self._forbidden.isdisjoint(ids):
+            return ids
+        return [i for piece in self._broken_up(text) for i in self.text(piece)]
+
+    @property
+    def _forbidden(self) -> frozenset[int]:
+        return frozenset(self.controls.values())
+
+    def _broken_up(self, text: str) -> list[str]:
+        """Cut each control token that the tokenizer would still find behind its first character."""
+        cuts = [m.start() + 1 for m in self._control.finditer(text)]
+        return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True) if a < b]
+
+    def marked_up(self, text: str, guard: str = "") -> list[int]:
+        """Encode a template's output: control tokens are meant, except where `guard` (see `guarded`) breaks them."""
+        ids: list[int] = []
+        end = 0
+        for found in self._control.finditer(text):
+            ids += self._plain(text[end : found.start()], guard)
+            ids.append(self.controls[found.group()])
+            end = found.end()
+        return ids + self._plain(text[end:], guard)
+
+    def _plain(self, text: str, guard: str) -> list[int]:
+        text = text.replace(guard, "") if guard else text
+        return self.text(text) if text else []
+
+    def guarded(self, value: Any, guard: str) -> Any:
+        """The value with `guard` behind each character that may begin a control token, in every string within it."""
+        if isinstance(value, str):
+            return self._starts.sub(lambda m: m.group() + guard, value)
+        if isinstance(value, Mapping):
+            return {self.guarded(k, guard): self.guarded(v, guard) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.guarded(v, guard) for v in value]
+        return value
+
+    def with_one_bos(self, ids: Sequence[int]) -> list[int]:
+        """The ids behind exactly one beginning-of-sequence token, where the tokenizer has one."""
+        if self.bos is None:
+            return list(ids)
+        first = next((n for n, i in enumerate(ids) if i != self.bos), len(ids))
+        return [self.bos, *ids[first:]]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids, without control tokens; bytes that are no UTF-8 become U+FFFD."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def is_byte(self, token: int) -> bool:
+        """True for a token that is one byte of a character."""
+        return BYTE.fullmatch(self._tokenizer.id_to_token(token) or "") is not None
+
+
+def _named(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """(key, text) of each `*_token` of tokenizer_config.json; a token is a string or an object with `content`."""
+    for key, value in {**config, **config.get("model_specific_special_tokens", {})}.items():
+        content = value.get("content") if isinstance(value, Mapping) else value
+        if key.endswith("_token") and isinstance(content, str):
+            yield key, content
+
+
+def unused_character(values: Iterable[Any]) -> str:
+    """A private-use character that occurs nowhere in the values."""
+    text = json.dumps(list(values), ensure_ascii=False, default=str)
+    return next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in text)
