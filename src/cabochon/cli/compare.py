@@ -1,0 +1,50 @@
+"""cabochon compare: two packages side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cabochon.cli.options import AsJson, Threads
+from cabochon.cli.output import print_json, print_table, size
+
+if TYPE_CHECKING:
+    from cabochon.parity import Comparison
+
+__all__ = ["compare"]
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="A package.", show_default=False)],
+    b: Annotated[Path, typer.Argument(help="Another one of the same model.", show_default=False)],
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two packages: sizes, ports, metadata, and what they answer to the same prompts."""
+    from cabochon.parity import compare
+
+    found = compare(a, b, threads=threads)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        print_comparison(found)
+
+
+def print_comparison(found: "Comparison") -> None:
+    """A comparison for people."""
+    print_table(
+        ("file", "a>", "b>"),
+        [(name, *("" if n is None else size(n) for n in sizes)) for name, sizes in found.sizes.items()],
+    )
+    differing = {**found.metadata, **found.ports}
+    if differing:
+        print()
+        print_table(("differs", "a", "b"), [(name, str(a), str(b)) for name, (a, b) in differing.items()])
+    print()
+    print_table(
+        ("prompt", "relative difference>", "least cosine>", "same top-1>", "same greedy tokens>"),
+        [
+            (p.prompt, f"{p.relative:.2e}", f"{p.min_cosine:.8f}", f"{p.agreement:.1%}", f"{p.equal_tokens} of {p.new_tokens}")
+            for p in found.pairs
+        ],
+    )

@@ -1,0 +1,51 @@
+"""cabochon demo: the whole way on the shipped miniature."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cabochon.cli.options import AsJson
+from cabochon.cli.output import print_json, print_table, size
+
+if TYPE_CHECKING:
+    from cabochon.demo import Account
+
+__all__ = ["demo"]
+
+
+def demo(
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to keep the packages in; else they are removed.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build, check and run the miniature that comes with cabochon. Exit code 1 if a check fails."""
+    from cabochon.demo import demo
+
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="cabochon-demo-") as aside:
+        account = demo(out or Path(aside))
+    if as_json:
+        print_json({"passed": account.passed, **vars(account)})
+    else:
+        print_account(account)
+    raise typer.Exit(0 if account.passed else 1)
+
+
+def print_account(account: "Account") -> None:
+    """An account for people."""
+    print("Built from a trained miniature of 3 million parameters, shaped like Gemma 4 E2B:\n")
+    print_table(
+        ("target", "precision", "size>", "seconds>"),
+        [(p.target, p.precision, size(p.nbytes), f"{p.seconds:.2f}") for p in account.packages],
+    )
+    print("\nChecked against recorded answers of transformers:\n")
+    print_table(("", "", "found"), [("ok" if c.passed else "FAILED", c.statement, c.found) for c in account.checks])
+    first = account.packages[0]
+    print(f"\nSampled from {first.target} {first.precision} (all it has read is the King James Bible):")
+    for sample in account.samples:
+        print(f"\n> {sample.prompt}\n{sample.text.strip()}\n[{sample.speed:.0f} tokens a second]")
+    print("\nEverything holds." if account.passed else "\nSomething does not hold.")

@@ -1,0 +1,59 @@
+"""cabochon list: the tables of targets and precisions."""
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from cabochon.cli.options import AsJson
+from cabochon.cli.output import print_json, print_table
+
+__all__ = ["Table", "list_rows"]
+
+
+class Table(str, Enum):
+    """What can be listed."""
+
+    targets = "targets"
+    precisions = "precisions"
+
+
+def list_rows(
+    what: Annotated[Table, typer.Argument(help="Which table.", show_default=False)], as_json: AsJson = False
+) -> None:
+    """List what there is."""
+    rows = targets() if what is Table.targets else precisions()
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows[0], [[str(value) for value in row.values()] for row in rows])
+
+
+def targets() -> list[dict[str, str]]:
+    """Where a package can run."""
+    from cabochon.dialects import TARGETS
+
+    return [
+        {
+            "target": target.name,
+            "provider": target.provider,
+            "padding": target.dialect.mask,
+            "precisions": " ".join(sorted(target.precisions)),
+            "caveats": "; ".join(f"{precision}: {caveat}" for precision, caveat in target.caveats.items()),
+        }
+        for target in TARGETS.values()
+    ]
+
+
+def precisions() -> list[dict[str, str]]:
+    """How a package can store its weights."""
+    from cabochon.dialects import TARGETS
+    from cabochon.recipes import PRECISIONS
+
+    return [
+        {
+            "precision": name,
+            "targets": " ".join(target.name for target in TARGETS.values() if name in target.precisions),
+        }
+        for name in PRECISIONS
+    ]

@@ -1,0 +1,60 @@
+"""How results are printed: as JSON for programs, in words and tables for people."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cabochon.errors import CabochonError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["plain", "print_error", "print_json", "print_table", "size"]
+
+
+def plain(value: Any) -> Any:
+    """The value in the types of JSON: dataclasses become objects, paths become strings."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+
+
+def print_error(error: CabochonError) -> None:
+    """The message on standard error; with --json an object on standard output as well."""
+    if "--json" in sys.argv:
+        kind = type(error).__name__
+        print_json({"error": {"kind": kind, "at": error.at, "message": error.message, "remedy": error.remedy}})
+    print(f"cabochon: {error}", file=sys.stderr)
+
+
+def size(nbytes: int) -> str:
+    """Bytes in words: 9.26 GB, 512 kB, 17 B (powers of ten)."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.3g} {unit}" if nbytes < 1000 * factor else f"{nbytes / factor:,.0f} {unit}"
+    return f"{nbytes} B"
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """A table as wide as the terminal. A column whose name ends in ">" is set to the right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table: Table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, markup=False).print(table)

@@ -1,0 +1,120 @@
+"""cabochon run: one answer from a package."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cabochon.cli.options import (
+    AsJson,
+    Greedy,
+    IgnoreEos,
+    MaxNewTokens,
+    MinP,
+    Package,
+    Provider,
+    ProviderOptions,
+    RepetitionPenalty,
+    Seed,
+    Stop,
+    System,
+    Temperature,
+    Threads,
+    TopK,
+    TopP,
+    read_provider_options,
+)
+from cabochon.cli.output import print_json
+
+if TYPE_CHECKING:
+    from cabochon.runtime import Generation, Model
+
+__all__ = ["run", "say"]
+
+
+def run(
+    package: Package,
+    prompt: Annotated[str | None, typer.Option(help="Raw text to go on from.", show_default=False)] = None,
+    chat: Annotated[
+        str | None, typer.Option(help="What a user says; put through the chat template.", show_default=False)
+    ] = None,
+    ids: Annotated[str | None, typer.Option(help="Token ids: 2,105,2364.", show_default=False)] = None,
+    system: System = None,
+    max_new_tokens: MaxNewTokens = None,
+    greedy: Greedy = False,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    ignore_eos: IgnoreEos = False,
+    threads: Threads = None,
+    provider: Provider = None,
+    provider_option: ProviderOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Generate from a package. Text goes to standard output as it comes, figures to standard error.
+
+    Sampling options left out are those of the package's generation_config.json.
+    """
+    asked = read_prompt(prompt, chat, ids, system)
+    provider_options = read_provider_options(provider_option)
+    from cabochon.runtime import load
+
+    model = load(package, threads=threads, provider=provider, provider_options=provider_options)
+    options = dict(
+        max_new_tokens=max_new_tokens,
+        greedy=greedy or None,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        seed=seed,
+        stop=stop or (),
+        ignore_eos=ignore_eos,
+    )
+    if as_json:
+        print_json(model.generate(asked, **options))
+    else:
+        print(figures(say(model, asked, options)), file=sys.stderr)
+
+
+def read_prompt(prompt: str | None, chat: str | None, ids: str | None, system: str | None) -> Any:
+    """The one prompt that was given: text, messages or token ids."""
+    if sum(given is not None for given in (prompt, chat, ids)) != 1:
+        raise typer.BadParameter("give one of --prompt, --chat and --ids")
+    if system is not None and chat is None:
+        raise typer.BadParameter("--system goes with --chat")
+    if ids is not None:
+        return read_ids(ids)
+    said = [{"role": "system", "content": system}] if system is not None else []
+    return prompt if chat is None else [*said, {"role": "user", "content": chat}]
+
+
+def read_ids(text: str) -> list[int]:
+    """"2,105" -> [2, 105]"""
+    try:
+        return [int(number) for number in text.replace(",", " ").split()]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a list of numbers", param_hint="--ids") from None
+
+
+def say(model: "Model", prompt: Any, options: dict[str, Any]) -> "Generation":
+    """Print the answer as it comes."""
+    with model.stream(prompt, **options) as stream:
+        for piece in stream:
+            print(piece, end="", flush=True)
+    print()
+    return stream.generation
+
+
+def figures(found: "Generation") -> str:
+    """One line: how many tokens, how fast, why it ended."""
+    t = found.timings
+    return (
+        f"[{t.prompt_tokens} prompt tokens in {t.prefill_seconds:.2f} s, {t.new_tokens} new at "
+        f"{t.tokens_per_second:.1f} a second, ended by {found.finish_reason}]"
+    )
