@@ -1,0 +1,171 @@
+"""GroupQueryAttention of ONNX Runtime: the kernel takes lengths instead of a mask.
+
+Rows are left-justified: real tokens first, in decode steps too. Heads lie side by side, [B, S, N, D].
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cabochon.dialects.default import Default
+from cabochon.dialects.standard import Cache, Standard
+from cabochon.graph import Scope, Value
+
+__all__ = ["GroupQuery", "WebGpu"]
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Where left-justified tokens stand."""
+
+    positions: Value  # [B, S] i64
+
+    def __getitem__(self, columns: Value) -> "Lengths":
+        return Lengths(columns.tracer.rows(self.positions, columns))
+
+
+@dataclass(frozen=True)
+class Span:
+    """What GroupQueryAttention asks for: the index of each row's last key, the columns of the cache, the window."""
+
+    positions: Value  # [B, S] i64
+    last_key: Value  # [B] i32
+    columns: Value  # [] i32
+    first_key: Value  # [] i64: the position of the first entry of the cache
+    window: int | None
+
+
+class GroupQuery(Default):
+    """Every layer is one GroupQueryAttention; a borrower passes empty keys and values and its owner's cache as past."""
+
+    mask = "left-justified"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._nothings: dict[int, Value] = {}
+
+    def tokens(self, attention_mask: Value, ids: Value) -> Lengths:
+        """The new tokens are the last of each row; in a prefill a short row has fewer and begins at 0."""
+        self._new, self._total = self.length(ids), self.length(attention_mask)
+        self._real = self.ReduceSum(attention_mask, [1], keepdims=1)  # [B, 1]
+        columns = self.Range(np.int64(0), self._new, np.int64(1))
+        return Lengths(self.Max(self._real - self._new, 0) + columns)
+
+    def kept(self, tokens: Lengths, keep: Value) -> Value:
+        """The columns of the last `keep` new tokens of each row, in order; all columns where keep is 0.   [B, K]"""
+        everything = self.Equal(keep, 0)
+        count = self.Where(everything, self._new, self.Min(keep, self._new))
+        end = self.Where(everything, self._new, self.Min(self._real, self._new))  # [B, 1]
+        return self.Max(end - count + self.Range(np.int64(0), count, np.int64(1)), 0)
+
+    def sight(self, queries: Lengths, past: Value, window: int | None) -> Span:
+        """Lengths of the rows in a cache that lost its first entries."""
+        columns = past + self._new
+        evicted = self._total - columns
+        last_key = self.cast(self.Squeeze(self._real - evicted - 1, [1]), "i32")
+        return Span(queries.positions, last_key, self.cast(columns, "i32"), evicted, window)
+
+    def heads(self, x: Value, count: int, size: int, norm: Callable[[Value], Value]) -> Value:
+        """Split into heads, each normalised.   [B, S, N·D] -> [B, S, N, D]"""
+        return norm(self.Reshape(x, [0, 0, count, size]))
+
+    def turn(self, x: Value, cos: Value, sin: Value) -> Value:
+        """The kernel turns heads that lie side by side.   [B, S, N, D]"""
+        _, _, count, size = x.shape
+        turned = self.RotaryEmbedding(self._side_by_side(x), cos, sin, num_heads=count)
+        return self.Reshape(turned, [0, 0, count, size])
+
+    def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Span) -> tuple[Value, Cache]:
+        """One kernel appends to the cache and attends."""
+        return self._group_query(q, *map(self._side_by_side, (k, v)), cache, sight, grown=f"{cache[0].shape[2]}+sequence")
+
+    def borrow(self, q: Value, cache: Cache, sight: Span) -> Value:
+        """The same kernel with nothing to append. All three outputs are bound: some versions crash otherwise."""
+        nothing = self._nothing(q, cache)
+        return self._group_query(q, nothing, nothing, cache, sight, grown=cache[0].shape[2])[0]
+
+    def _group_query(
+        self, q: Value, k: Value, v: Value, cache: Cache, sight: Span, grown: Any
+    ) -> tuple[Value, Cache]:
+        batch, new, heads, size = q.shape
+        kv_heads = cache[0].shape[1]
+        y, key, value = self.microsoft(
+            "GroupQueryAttention",
+            [self._side_by_side(q), k, v, *cache, sight.last_key, sight.columns],
+            dict(num_heads=heads, kv_num_heads=kv_heads, scale=1.0, local_window_size=sight.window or -1),
+            (q, [batch, new, heads * size]),
+            *[(q, [batch, kv_heads, grown, size])] * 2,
+        )
+        return y, (key, value)
+
+    def _nothing(self, q: Value, cache: Cache) -> Value:
+        """Keys or values of no token.   [B, 0, N·D]"""
+        width = cache[0].shape[1] * cache[0].shape[3]
+        if width not in self._nothings:
+            shape = self.Concat(self.Shape(q, start=0, end=1), np.array([0, width]), axis=0)
+            self._nothings[width] = self.Expand(self.constant(np.zeros((1, 1, 1)), like=q), shape)
+        return self._nothings[width]
+
+    def _side_by_side(self, x: Value) -> Value:
+        return self.Reshape(x, [0, 0, x.shape[2] * x.shape[3]])
+
+    def embed_layers(self, w: Scope, ids: Value, scale: float, layers: int) -> Value:
+        """One table per layer: the whole would have more elements than an int32 can count.   -> [B, S, layers, width]"""
+        width = w.tensors[w.prefix + "weight"].shape[1] // layers
+        rows = [
+            self.Gather(w.columns(f"{i}.weight", "weight", slice(i * width, (i + 1) * width)), ids) for i in range(layers)
+        ]
+        return self.Reshape(self.Concat(*rows, axis=2) * scale, [0, 0, layers, width])
+
+
+class WebGpu(GroupQuery):
+    """WebGPU computes a borrowed cache with a window wrongly: there the scores are written out."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._opened: dict[str, Cache] = {}
+
+    def borrow(self, q: Value, cache: Cache, sight: Span) -> Value:
+        """Without a window the fused kernel is right; with one, softmax(q kᵀ) v in plain operators, in f32 where it sums."""
+        if sight.window is None:
+            return super().borrow(q, cache, sight)
+        _, _, heads, size = q.shape
+        kv_heads = cache[0].shape[1]
+        keys, values = self._open(cache, sight)
+        q = self.Reshape(self.Transpose(q, perm=[0, 2, 1, 3]), [0, kv_heads, -1, size])  # a group of heads shares its keys
+        scores = self.Reshape(self.cast(q @ keys, "f32"), self._shape_of_heads(sight, heads))  # [B, N, K, C]
+        scores = self.Where(self._seen(sight), scores, np.float32(np.finfo(np.float32).min))
+        share = self.Reshape(self.CastLike(self.Softmax(scores, axis=-1), q), self._grouped(kv_heads, sight))
+        y = self.Reshape(share @ values, [0, heads, -1, size])
+        return self.Reshape(self.Transpose(y, perm=[0, 2, 1, 3]), [0, 0, heads * size])
+
+    def linear(self, x: Value, w: Scope) -> Value:
+        """WebGPU has no kernel for FusedMatMul."""
+        return Standard.linear(self, x, w)
+
+    def _open(self, cache: Cache, sight: Span) -> Cache:
+        """Keys transposed, [B, N, D, C]; values with nothing but zeros behind a row's last key, where the kernel left
+        whatever was in memory."""
+        if cache[0].name not in self._opened:
+            columns = self.Range(np.int32(0), sight.columns, np.int32(1))
+            real = self.LessOrEqual(columns, self.Unsqueeze(sight.last_key, [1]))  # [B, C]
+            values = self.Where(self.Unsqueeze(real, [1, 3]), cache[1], self.constant(0.0, like=cache[1]))
+            self._opened[cache[0].name] = self.Transpose(cache[0], perm=[0, 1, 3, 2]), values
+        return self._opened[cache[0].name]
+
+    def _seen(self, sight: Span) -> Value:
+        """Not ahead and within the window.   [B, 1, K, C]"""
+        keys = sight.first_key + self.Range(np.int64(0), self.cast(sight.columns, "i64"), np.int64(1))
+        queries = self.Unsqueeze(sight.positions, [1, 3])
+        return self.And(self.LessOrEqual(keys, queries), self.Greater(keys, queries - sight.window))
+
+    def _shape_of_heads(self, sight: Span, heads: int) -> Value:
+        return self.Concat(np.array([0, heads, -1]), self._columns(sight), axis=0)
+
+    def _grouped(self, kv_heads: int, sight: Span) -> Value:
+        return self.Concat(np.array([0, kv_heads, -1]), self._columns(sight), axis=0)
+
+    def _columns(self, sight: Span) -> Value:
+        return self.Unsqueeze(self.cast(sight.columns, "i64"), [0])

@@ -1,0 +1,129 @@
+"""Pure ai.onnx: any conformant runtime. Attention takes a mask, so zeros may stand anywhere in it.
+
+Shapes: B batch · S new tokens · K kept tokens · T tokens so far · C tokens in a cache · N heads · D head size
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cabochon.graph import Scope, Tracer, Value
+
+__all__ = ["Cache", "Standard"]
+
+Cache = tuple[Value, Value]  # keys and values, [B, kv heads, C, D]
+Turn = Callable[[Value], Value]  # rotates heads by their positions
+
+_FAR = 1 << 40  # beyond every position: where padding stands
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Where tokens stand among the real tokens of their row, and which keys they may see by position: (lowest, highest]."""
+
+    positions: Value  # [B, S] i64
+    highest: Value  # [B, S] i64
+    real: Value  # [B, S] bool
+
+    def __getitem__(self, columns: Value) -> "Queries":
+        g = columns.tracer
+        return Queries(*(g.rows(v, columns) for v in (self.positions, self.highest, self.real)))
+
+
+class Standard(Tracer):
+    """How the portable target spells the idioms of the model."""
+
+    mask = "anywhere"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, opset=23)
+
+    # tokens and what they see
+
+    def tokens(self, attention_mask: Value, ids: Value) -> Queries:
+        """The new tokens. Their positions count the real tokens before them; padding counts for nothing."""
+        self._attention_mask, self._new = attention_mask, self.length(ids)
+        standing = self.CumSum(attention_mask, np.int64(1)) - 1  # [B, T]
+        self._keys = self.Where(self.cast(attention_mask, "bool"), standing, np.int64(_FAR))
+        positions = self.last(standing, self._new)
+        real = self.cast(self.last(attention_mask, self._new), "bool")
+        # Padding looks at every real key: nothing reads its result, but it must not be a softmax over nothing.
+        return Queries(self.Max(positions, 0), self.Where(real, positions, np.int64(_FAR - 1)), real)
+
+    def kept(self, tokens: Queries, keep: Value) -> Value:
+        """The columns of the last `keep` real tokens of each row, in order; all columns where keep is 0.   [B, K]
+
+        K is clamped to the number of new tokens. A row with fewer real tokens fills its first places with padding.
+        """
+        everything = self.Equal(keep, 0)
+        columns = self.Range(np.int64(0), self._new, np.int64(1))  # [S]
+        rank = self.Where(self.Or(tokens.real, everything), columns, columns - self._new)  # real tokens rank above padding
+        count = self.Where(everything, self._new, self.Min(keep, self._new))
+        best, _ = self.TopK(rank, self.Unsqueeze(count, [0]), outputs=2)
+        in_order = self.Slice(best, [-1], [np.iinfo(np.int64).min], [1], [-1])
+        return self.Where(self.Less(in_order, 0), in_order + self._new, in_order)
+
+    def sight(self, queries: Queries, past: Value, window: int | None) -> Value:
+        """True where a query may look: a real token, not ahead, within the window.   [B, 1, S, C]
+
+        Distances are between positions, not columns. A cache may hold fewer entries than there were tokens: it holds
+        the last ones.
+        """
+        keys = self.Unsqueeze(self.last(self._keys, past + self._new), [1, 2])  # [B, 1, 1, C]
+        seen = self.LessOrEqual(keys, self.Unsqueeze(queries.highest, [1, 3]))
+        if window is None:
+            return seen
+        lowest = self.Where(queries.real, queries.positions - window, np.int64(-1))
+        return self.And(seen, self.Greater(keys, self.Unsqueeze(lowest, [1, 3])))
+
+    # layers
+
+    def rms_norm(self, x: Value, weight: Value | None, eps: float) -> Value:
+        """x / sqrt(mean(x²) + eps) · weight over the last axis; the statistics in f32."""
+        if weight is None:
+            weight = self.constant(np.ones(x.shape[-1]), like=x)
+        return self.RMSNormalization(x, weight, axis=-1, epsilon=eps)
+
+    def linear(self, x: Value, w: Scope) -> Value:
+        """x @ weightᵀ; the weight keeps the checkpoint's orientation [out, in]."""
+        return x @ self.Transpose(w["weight"], perm=[1, 0])
+
+    def embed(self, w: Scope, ids: Value, scale: float) -> Value:
+        """Rows of a table, times a scale in the table's type.   [B, S] -> [B, S, width]"""
+        return self.Gather(w["weight"], ids) * scale
+
+    def embed_layers(self, w: Scope, ids: Value, scale: float, layers: int) -> Value:
+        """Rows of a table that holds one block of columns per layer.   [B, S] -> [B, S, layers, width]"""
+        return self.Reshape(self.embed(w, ids, scale), [0, 0, layers, -1])
+
+    def gelu(self, x: Value) -> Value:
+        """The tanh form."""
+        return self.Gelu(x, approximate="tanh")
+
+    def heads(self, x: Value, count: int, size: int, norm: Callable[[Value], Value]) -> Value:
+        """Split into heads, each normalised.   [B, S, N·D] -> [B, N, S, D]"""
+        return self.Transpose(norm(self.Reshape(x, [0, 0, count, size])), perm=[0, 2, 1, 3])
+
+    def rope(self, positions: Value, frequencies: np.ndarray, like: Value) -> Turn:
+        """Rotary embedding: pairs (i, i + D/2) turn by position · frequency[i]. Angles in f32, cos and sin in the type of `like`."""
+        angle = self.Unsqueeze(self.cast(positions, "f32"), [2]) * self.constant(frequencies)  # [B, S, D/2]
+        cos, sin = (self.CastLike(f(angle), like) for f in (self.Cos, self.Sin))
+        return lambda x: self.turn(x, cos, sin)
+
+    def turn(self, x: Value, cos: Value, sin: Value) -> Value:
+        """Heads in this dialect's layout, turned."""
+        return self.RotaryEmbedding(x, cos, sin)
+
+    def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Any) -> tuple[Value, Cache]:
+        """softmax(q kᵀ) v over the cache and the new keys and values, which join it.   -> [B, S, N·D]"""
+        y, key, value = self.Attention(q, k, v, sight, *cache, scale=1.0, softmax_precision=1, outputs=3)
+        return self._merge(y), (key, value)
+
+    def borrow(self, q: Value, cache: Cache, sight: Any) -> Value:
+        """softmax(q kᵀ) v over another layer's cache.   -> [B, S, N·D]"""
+        return self._merge(self.Attention(q, *cache, sight, scale=1.0, softmax_precision=1))
+
+    def _merge(self, y: Value) -> Value:
+        return self.Reshape(self.Transpose(y, perm=[0, 2, 1, 3]), [0, 0, -1])

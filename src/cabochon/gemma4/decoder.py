@@ -1,0 +1,157 @@
+"""The Gemma 4 text decoder, top to bottom.
+
+Shapes: B batch · S new tokens · K kept tokens · H hidden · L layers · P per-layer input · N heads · D head size
+`g` is the graph being written, in the dialect of its target; `w` the checkpoint; `c` the config.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cabochon.dialects.standard import Cache, Standard, Turn
+from cabochon.gemma4.config import Layer, Rope, TextConfig
+from cabochon.graph import Scope, Value
+
+__all__ = ["decoder", "frequencies"]
+
+
+class View(NamedTuple):
+    """What a kind of layer sees: how positions turn the heads, and which keys are in sight."""
+
+    turn: Turn
+    sight: Any
+
+
+def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
+    """Token ids and the owners' caches in; logits, the last hidden state and the grown caches out."""
+    m = w / "model"
+    ids = g.input("input_ids", "i64", "batch", "sequence")
+    attention_mask = g.input("attention_mask", "i64", "batch", "total_sequence")
+    caches = {i: past(g, m, i, c.layers[i]) for i in c.owners}
+    tokens = g.tokens(attention_mask, ids)
+    kept = g.kept(tokens, g.default("logits_to_keep", np.int64(keep)))  # [B, K]; 0 keeps every position
+
+    x = g.embed(m / "embed_tokens", ids, c.hidden**0.5)
+    extras = per_layer_inputs(g, m, c, ids, x)
+
+    def views(tokens: Any) -> dict[str, View]:
+        return {
+            kind: View(
+                g.rope(tokens.positions, frequencies(c.rope[kind], layer.head_dim), like=x),
+                g.sight(tokens, past=g.length(caches[layer.cache][0], axis=2), window=layer.window),
+            )
+            for kind, layer in c.kinds.items()
+        }
+
+    view = views(tokens)
+    for i, layer in enumerate(c.layers):
+        narrow = kept if i == c.first_shared - 1 else None  # once the last owner has its keys and values,
+        if i == c.first_shared:  # nothing but the kept positions matters any more
+            view = views(tokens[kept])
+        extras = g.rows(extras, narrow)
+        with g.scope(f"layers.{i}"):
+            x, caches[i] = block(
+                g, m / f"layers.{i}", c, layer, x, part(g, extras, i), caches[layer.cache], view[layer.kind], narrow
+            )
+
+    hidden = g.rms_norm(x, m["norm.weight"], c.eps)
+    logits = softcap(g, g.linear(hidden, w / "lm_head" if "lm_head.weight" in w else m / "embed_tokens"), c.softcap)
+
+    g.output("logits", logits, "batch", "kept", c.vocab)
+    g.output(f"hidden_states.{len(c.layers) - 1}", hidden, "batch", "kept", c.hidden)
+    for i in c.owners:
+        present(g, i, c.layers[i], caches[i])
+
+
+def block(
+    g: Standard, w: Scope, c: TextConfig, layer: Layer, x: Value, extra: Value | None, cache: Cache, view: View, narrow: Value | None
+) -> tuple[Value, Cache]:
+    """x + attention, then + feed-forward, then + gated per-layer input; scaled.   [B, S, H] -> [B, S or K, H]"""
+
+    def norm(v: Value, name: str) -> Value:
+        return g.rms_norm(v, w[f"{name}.weight"], c.eps)
+
+    h, cache = attention(g, w / "self_attn", c, layer, norm(x, "input_layernorm"), cache, view, narrow)
+    x = g.rows(x, narrow) + norm(h, "post_attention_layernorm")
+
+    h = feed_forward(g, w / "mlp", norm(x, "pre_feedforward_layernorm"))
+    x = x + norm(h, "post_feedforward_layernorm")
+
+    if extra is not None:
+        h = g.linear(g.gelu(g.linear(x, w / "per_layer_input_gate")) * extra, w / "per_layer_projection")
+        x = x + norm(h, "post_per_layer_input_norm")
+    return x * w["layer_scalar"], cache
+
+
+def attention(
+    g: Standard, w: Scope, c: TextConfig, layer: Layer, x: Value, cache: Cache, view: View, narrow: Value | None
+) -> tuple[Value, Cache]:
+    """softmax(q kᵀ) v, unscaled: the norm of the keys carries the scale. A borrower computes only q."""
+
+    def heads(name: str, count: int, weight: Value | None) -> Value:
+        x_heads = g.linear(x, w / name)
+        return g.heads(x_heads, count, layer.head_dim, lambda v: g.rms_norm(v, weight, c.eps))
+
+    q = view.turn(heads("q_proj", c.heads, w["q_norm.weight"]))
+    if layer.shares_kv:
+        y = g.borrow(q, cache, view.sight)
+    else:
+        k = view.turn(heads("k_proj", layer.kv_heads, w["k_norm.weight"]))
+        v = heads("k_proj" if layer.k_eq_v else "v_proj", layer.kv_heads, None)
+        y, cache = g.attend(q, k, v, cache, view.sight)
+    return g.linear(g.rows(y, narrow), w / "o_proj"), cache
+
+
+def feed_forward(g: Standard, w: Scope, x: Value) -> Value:
+    """down(gelu(gate x) · up x)"""
+    return g.linear(g.gelu(g.linear(x, w / "gate_proj")) * g.linear(x, w / "up_proj"), w / "down_proj")
+
+
+def per_layer_inputs(g: Standard, w: Scope, c: TextConfig, ids: Value, x: Value) -> Value | None:
+    """(a projection of x + an embedding of the token) / √2, for every layer.   -> [B, S, L, P]"""
+    if not c.per_layer_input:
+        return None
+    projected = g.linear(x, w / "per_layer_model_projection") * c.hidden**-0.5
+    projected = g.Reshape(projected, [0, 0, len(c.layers), c.per_layer_input])
+    projected = g.rms_norm(projected, w["per_layer_projection_norm.weight"], c.eps)
+    embedded = g.embed_layers(w / "embed_tokens_per_layer", ids, c.per_layer_input**0.5, len(c.layers))
+    return (projected + embedded) * 2**-0.5
+
+
+def part(g: Standard, extras: Value | None, i: int) -> Value | None:
+    """One layer's share of the per-layer inputs.   [B, S, L, P] -> [B, S, P]"""
+    return None if extras is None else g.Gather(extras, i, axis=2)
+
+
+def frequencies(rope: Rope, size: int) -> np.ndarray:
+    """How fast each pair of a head turns, f32 [D/2]. "proportional" turns only the first pairs, the rest stand still;
+    the exponent runs over the whole head either way. Computed in f32, as the reference does."""
+    turning = int(rope.partial * size // 2)
+    exponent = np.arange(0, 2 * turning, 2, dtype=np.float32) / np.float32(size)
+    turn = (1.0 / np.float32(rope.theta) ** exponent / np.float32(rope.factor)).astype(np.float32)
+    return np.concatenate([turn, np.zeros(size // 2 - turning, np.float32)])
+
+
+def softcap(g: Standard, x: Value, cap: float | None) -> Value:
+    """cap · tanh(x / cap): values beyond ±cap flatten out."""
+    return x if cap is None else g.Tanh(x / cap) * cap
+
+
+_PREFIX = {"sliding_attention": "sliding_", "full_attention": ""}
+
+
+def past(g: Standard, w: Scope, i: int, layer: Layer) -> Cache:
+    """The cache of an owner as it comes in. Sliding caches have a length of their own: they may be evicted."""
+    length = f"{_PREFIX[layer.kind]}past_sequence"
+    key, value = (
+        g.input(f"past_key_values.{i}.{part}", w.store.dtype, "batch", layer.kv_heads, length, layer.head_dim)
+        for part in ("key", "value")
+    )
+    return key, value
+
+
+def present(g: Standard, i: int, layer: Layer, cache: Cache) -> None:
+    """The cache of an owner as it goes out, the new tokens in it."""
+    length = f"{_PREFIX[layer.kind]}present_sequence"
+    for part, value in zip(("key", "value"), cache, strict=True):
+        g.output(f"present.{i}.{part}", value, "batch", layer.kv_heads, length, layer.head_dim)
