@@ -17,7 +17,7 @@ _WEIGHTS = ["*.safetensors"]
 _NOT_OURS = ["*/*", "adapter_model*"]
 
 
-def fetch(repository: str, revision: str | None, examine: Callable[[Path], None]) -> Path:
+def fetch(repository: str, revision: str | None, examine: Callable[[Path], object]) -> Path:
     """The folder of the snapshot in the cache. `examine` sees it first without weights, and may refuse it.
 
     Raises SourceError for whatever goes wrong on the way.

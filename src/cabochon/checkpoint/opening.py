@@ -14,7 +14,9 @@ from cabochon.checkpoint.strict_json import parse_object
 from cabochon.checkpoint.tensor import Tensor
 from cabochon.errors import ConfigError, SourceError
 
-__all__ = ["Checkpoint", "open_checkpoint"]
+__all__ = ["Check", "Checkpoint", "open_checkpoint"]
+
+Check = Callable[[Mapping[str, Any]], object]
 
 _WEIGHTS = (
     ".safetensors",
@@ -52,13 +54,24 @@ def open_checkpoint(
     source: str | Path,
     *,
     revision: str | None = None,
-    check: Callable[[Mapping[str, Any]], object] | None = None,
+    check: Check | None = None,
 ) -> Checkpoint:
     """Open the checkpoint in the folder `source`, or of the hub id `source` at `revision`. No weight is read.
 
     `check` is called with config.json before a weight is fetched, and may refuse it by raising.
     Raises SourceError or one of its kinds.
     """
+    try:
+        return _open(source, revision, check)
+    except OSError as error:
+        raise SourceError(
+            f"cannot be read: {error.strerror or error}",
+            at=str(error.filename or source),
+            remedy="check the permissions and the disk",
+        ) from error
+
+
+def _open(source: str | Path, revision: str | None, check: Check | None) -> Checkpoint:
     repository = hub_id_of(source)
     if repository is None:
         root = Path(source).expanduser()
@@ -81,7 +94,7 @@ def open_checkpoint(
     )
 
 
-def _examine(root: Path, check: Callable[[Mapping[str, Any]], object] | None) -> dict[str, Any]:
+def _examine(root: Path, check: Check | None) -> dict[str, Any]:
     """config.json of the folder, once nothing in it speaks against the checkpoint."""
     config = _read_config(root)
     refuse_quantized(config)

@@ -49,7 +49,7 @@ def _is_a_file(path: Path) -> SourceError:
 
 
 def snapshot_identity(folder: Path) -> tuple[str | None, str | None]:
-    """(hub id, commit) of a hub cache's folder `models--{org}--{name}/snapshots/{commit}`, else (None, None)."""
+    """(hub id, commit) of `models--{org}--{name}/snapshots/{commit}` in a hub cache, else (None, None)."""
     for place in (folder.absolute(), folder.resolve()):
         repository = place.parent.parent.name
         if (

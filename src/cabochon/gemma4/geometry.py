@@ -27,7 +27,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Rope:
-    """How pair j of the first `partial` of pairs rotates: by position / (theta ** (2j / head_dim) * factor)."""
+    """Pair j of the first `partial` of the pairs rotates by position / (theta ** (2j / head_dim) * factor)."""
 
     theta: float
     partial: float
