@@ -28,6 +28,7 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
     ids = g.input("input_ids", "i64", "batch", "sequence")
     attention_mask = g.input("attention_mask", "i64", "batch", "total_sequence")
     caches = {i: past(g, m, i, c.layers[i]) for i in c.owners}
+    held = {kind: g.length(caches[layer.cache][0], axis=2) for kind, layer in c.kinds.items()}
     tokens = g.tokens(attention_mask, ids)
     kept = g.kept(tokens, g.default("logits_to_keep", np.int64(keep)))  # [B, K]; 0 keeps every position
 
@@ -38,7 +39,7 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
         return {
             kind: View(
                 g.rope(tokens.positions, frequencies(c.rope[kind], layer.head_dim), like=x),
-                g.sight(tokens, past=g.length(caches[layer.cache][0], axis=2), window=layer.window),
+                g.sight(tokens, held[kind], layer.window),
             )
             for kind, layer in c.kinds.items()
         }

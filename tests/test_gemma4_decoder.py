@@ -1,0 +1,244 @@
+"""The decoder graph against the NumPy oracle: every target, every way of feeding it that the ports allow."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import checkpoints
+from graphs import Graph, Oracle, difference, random_checkpoint
+
+EXACT = 1e-4
+TINY = checkpoints.TINY / "text"
+WINDOW = 8  # of the tiny checkpoint
+ANYWHERE, LEFT_JUSTIFIED = ("default", "onnx-standard"), ("cuda", "webgpu")
+S, F = "sliding_attention", "full_attention"
+VARIANTS = {
+    "no per-layer inputs, nothing shared, values from keys, untied, no soft cap": dict(
+        hidden_size_per_layer_input=0,
+        num_kv_shared_layers=0,
+        attention_k_eq_v=True,
+        num_key_value_heads=2,
+        num_global_key_value_heads=1,
+        use_double_wide_mlp=False,
+        tie_word_embeddings=False,
+        final_logit_softcapping=None,
+        layer_types=[S, F, S, S, F, F],
+        num_hidden_layers=6,
+    ),
+    "several kv heads, a borrower far from its owner": dict(
+        num_key_value_heads=2,
+        layer_types=[F, S, S, F, S, F, F, S, F],
+        num_hidden_layers=9,
+        num_kv_shared_layers=6,
+        sliding_window=5,
+    ),
+    "only full attention": dict(
+        layer_types=[F] * 4, num_hidden_layers=4, num_kv_shared_layers=2, use_double_wide_mlp=False
+    ),
+}
+
+
+def ids(length: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(24, 512, length)
+
+
+@pytest.fixture(scope="module")
+def truth() -> Oracle:
+    return Oracle(TINY)
+
+
+@pytest.fixture(scope="module", params=ANYWHERE + LEFT_JUSTIFIED)
+def graph(request: pytest.FixtureRequest) -> Graph:
+    return Graph(TINY, request.param)
+
+
+@pytest.fixture(scope="module", params=ANYWHERE)
+def anywhere(request: pytest.FixtureRequest) -> Graph:
+    return Graph(TINY, request.param)
+
+
+@pytest.fixture(scope="module", params=LEFT_JUSTIFIED)
+def left_justified(request: pytest.FixtureRequest) -> Graph:
+    return Graph(TINY, request.param)
+
+
+@pytest.mark.parametrize("length", [1, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW + 3, 60])
+def test_one_pass_at_the_edges_of_the_window(graph: Graph, truth: Oracle, length: int) -> None:
+    found, (logits, hidden) = graph.run(ids(length)), truth.run(ids(length))
+    assert difference(found["logits"][0], logits) < EXACT
+    assert difference(found["hidden_states.9"][0], hidden) < EXACT
+
+
+@pytest.mark.parametrize("chunk", [1, 3, WINDOW, WINDOW + 1])
+def test_chunks_equal_one_pass(graph: Graph, truth: Oracle, chunk: int) -> None:
+    tokens, past, logits = ids(29), None, []
+    for start in range(0, len(tokens), chunk):
+        found = graph.run(tokens[start : start + chunk], past=past)
+        past = graph.past(found)
+        logits.append(found["logits"][0])
+    assert difference(np.concatenate(logits), truth.run(tokens)[0]) < EXACT
+
+
+@pytest.mark.parametrize("keep, kept", [(1, 1), (5, 5), (29, 29), (100, 29), (0, 29)])
+def test_kept_positions_are_those_of_a_full_pass(graph: Graph, truth: Oracle, keep: int, kept: int) -> None:
+    found, (logits, hidden) = graph.run(ids(29), keep=keep), truth.run(ids(29))
+    assert difference(found["logits"][0], logits[-kept:]) < EXACT
+    assert difference(found["hidden_states.9"][0], hidden[-kept:]) < EXACT
+    assert found["present.4.key"].shape[2] == 29, "keys and values are those of every token"
+
+
+def test_the_stored_default_of_kept_positions(truth: Oracle) -> None:
+    graph = Graph(TINY, "default", keep=1)
+    assert difference(graph.run(ids(9))["logits"][0], truth.run(ids(9))[0][-1:]) < EXACT
+    assert graph.run(ids(9), keep=0)["logits"].shape[1] == 9
+
+
+@pytest.mark.parametrize("chunk", [1, 4, WINDOW + 2])
+def test_sliding_caches_may_be_evicted_to_the_window(graph: Graph, truth: Oracle, chunk: int) -> None:
+    tokens, start = ids(40), 21
+    past = graph.past(graph.run(tokens[:start]), evict=start - (WINDOW - 1))
+    logits, evicted = [], start - (WINDOW - 1)
+    for begin in range(start, len(tokens), chunk):
+        new = tokens[begin : begin + chunk]
+        found = graph.run(new, mask=np.ones(begin + len(new)), past=past)
+        drop = found["present.0.key"].shape[2] - (WINDOW - 1)
+        past, evicted = graph.past(found, evict=drop), evicted + drop
+        logits.append(found["logits"][0])
+    assert past[0][0].shape[2] == WINDOW - 1 and past[4][0].shape[2] == len(tokens)
+    assert difference(np.concatenate(logits), truth.run(tokens)[0][start:]) < EXACT
+
+
+def test_evicting_one_entry_too_many_shows(anywhere: Graph, truth: Oracle) -> None:
+    tokens = ids(30)
+    past = anywhere.past(anywhere.run(tokens[:20]), evict=20 - (WINDOW - 2))
+    found = anywhere.run(tokens[20:21], mask=np.ones(21), past=past)
+    assert difference(found["logits"][0], truth.run(tokens[:21])[0][-1:]) > 100 * EXACT
+
+
+# Zeros in the mask
+
+
+def spread(tokens: np.ndarray, zeros: list[int], length: int) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens in a row of `length` columns that leaves out the columns `zeros`, and its mask."""
+    mask = np.ones(length, np.int64)
+    mask[zeros] = 0
+    row = np.full(length, 7)
+    row[mask == 1] = tokens
+    return row, mask
+
+
+@pytest.mark.parametrize("keep", [0, 1, 4])
+def test_padding_may_stand_anywhere(anywhere: Graph, truth: Oracle, keep: int) -> None:
+    places = [[], [0, 1, 2, 3, 4, 5], [17, 18, 19], [0, 6, 7, 8, 13, 19], list(range(1, 20))]
+    rows = [spread(ids(20 - len(zeros), seed), zeros, 20) for seed, zeros in enumerate(places)]
+    mask = np.stack([m for _, m in rows])
+    found = anywhere.run(np.stack([r for r, _ in rows]), mask=mask, keep=keep)["logits"]
+    for row, (tokens, real) in enumerate(rows):
+        expected = truth.run(tokens[real == 1])[0]
+        if keep == 0:
+            assert difference(found[row][real == 1], expected) < EXACT
+        else:
+            kept = min(keep, len(expected))
+            assert difference(found[row][-kept:], expected[-kept:]) < EXACT
+    assert np.isfinite(found).all()
+
+
+def test_rejected_drafts_may_stay_in_the_cache(anywhere: Graph, truth: Oracle) -> None:
+    """Three tokens that were rejected change nothing: a window counted in columns is wrong by 0.8 here."""
+    tokens = ids(30)
+    past = anywhere.past(anywhere.run(np.concatenate([tokens[:20], [91, 92, 93]])))
+    mask = np.concatenate([np.ones(20), np.zeros(3), np.ones(10)])
+    found = anywhere.run(tokens[20:], mask=mask, past=past)
+    assert difference(found["logits"][0], truth.run(tokens)[0][20:]) < EXACT
+
+
+def test_ragged_batches_decode_with_the_mask(anywhere: Graph, truth: Oracle) -> None:
+    lengths, steps = [3, 11, 20], 12
+    tokens = [ids(length + steps, seed) for seed, length in enumerate(lengths)]
+    rows = [
+        spread(t[:length], list(range(20 - length)), 20) for t, length in zip(tokens, lengths, strict=True)
+    ]
+    mask = np.stack([m for _, m in rows])
+    found = anywhere.run(np.stack([r for r, _ in rows]), mask=mask, keep=1)
+    for step in range(steps):
+        new = np.array([[t[length + step]] for t, length in zip(tokens, lengths, strict=True)])
+        mask = np.concatenate([mask, np.ones((3, 1), np.int64)], axis=1)
+        found = anywhere.run(new, mask=mask, past=anywhere.past(found))
+    for row, t in enumerate(tokens):
+        assert difference(found["logits"][row], truth.run(t)[0][-1:]) < EXACT
+
+
+# Left-justified rows
+
+
+def justified(lengths: list[int], width: int) -> np.ndarray:
+    return (np.arange(width)[None] < np.array(lengths)[:, None]).astype(np.int64)
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_left_justified_prefill(left_justified: Graph, truth: Oracle, keep: int) -> None:
+    lengths = [20, 3, 11]
+    rows = np.stack(
+        [np.pad(ids(n, seed), (0, 20 - n), constant_values=7) for seed, n in enumerate(lengths)]
+    )
+    found = left_justified.run(rows, mask=justified(lengths, 20), keep=keep)["logits"]
+    for row, length in enumerate(lengths):
+        expected = truth.run(ids(length, row))[0]
+        real = found[row][:length] if keep == 0 else found[row]
+        assert difference(real, expected if keep == 0 else expected[-1:]) < EXACT
+
+
+@pytest.mark.parametrize("evict", [0, 1, 3])
+def test_left_justified_steps(left_justified: Graph, truth: Oracle, evict: int) -> None:
+    lengths, steps = [20, 12, 15], 14
+    tokens = [ids(n + steps, seed) for seed, n in enumerate(lengths)]
+    rows = np.stack([np.pad(t[:n], (0, 20 - n)) for t, n in zip(tokens, lengths, strict=True)])
+    found = left_justified.run(rows, mask=justified(lengths, 20), keep=1)
+    for step in range(steps):
+        lengths = [n + 1 for n in lengths]
+        new = np.array([[t[n - 1]] for t, n in zip(tokens, lengths, strict=True)])
+        past = left_justified.past(found, evict=evict if step == 0 else 0)
+        found = left_justified.run(new, mask=justified(lengths, 21 + step), past=past)
+        for row, (t, n) in enumerate(zip(tokens, lengths, strict=True)):
+            assert difference(found["logits"][row], truth.run(t[:n])[0][-1:]) < EXACT
+
+
+# Other members of the family
+
+
+@pytest.mark.parametrize("target", ANYWHERE + LEFT_JUSTIFIED)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_other_geometries(tmp_path: Path, target: str, variant: str) -> None:
+    folder = random_checkpoint(tmp_path, **VARIANTS[variant])
+    graph, truth = Graph(folder, target), Oracle(folder)
+    tokens = ids(23)
+    logits, hidden = truth.run(tokens)
+    found = graph.run(tokens)
+    assert difference(found["logits"][0], logits) < EXACT
+    assert difference(found[f"hidden_states.{len(graph.config.layers) - 1}"][0], hidden) < EXACT
+    assert difference(graph.run(tokens, keep=2)["logits"][0], logits[-2:]) < EXACT
+    past = graph.past(graph.run(tokens[:17]))
+    assert difference(graph.run(tokens[17:], past=past)["logits"][0], logits[17:]) < EXACT
+
+
+@pytest.mark.parametrize("position", [300, 4096, 131_071])
+def test_far_positions(graph: Graph, truth: Oracle, position: int) -> None:
+    """Angles are computed in f32 from the position itself: there is no table to run out of."""
+    rng = np.random.default_rng(position)
+    past = {
+        i: tuple(
+            rng.standard_normal((1, layer.kv_heads, position, layer.head_dim)).astype(np.float32) * 0.3
+            for _ in range(2)
+        )
+        for i, layer in enumerate(graph.config.layers[: graph.config.first_shared])
+    }
+    found = graph.run([55], past=past)["logits"][0]
+    assert difference(found, truth.run([55], past=past, start=position)[0]) < EXACT
+
+
+def test_half_precision_stays_close(truth: Oracle) -> None:
+    for target in ANYWHERE + LEFT_JUSTIFIED:
+        found = Graph(TINY, target, "f16").run(ids(40))["logits"][0]
+        assert found.dtype == np.float16
+        assert difference(found, truth.run(ids(40))[0]) < 2e-2
