@@ -64,7 +64,7 @@ class Model:
         self.eos_token_ids = folder.eos_token_ids | ({end} if end is not None else set())
         self.remarks = folder.remarks
         window = session.ports.contract.window
-        self.eviction = None if window is None else Eviction(window)
+        self.eviction = None if window is None else Eviction.usual(window)
         self._kept: State | None = None
 
     @overload

@@ -11,7 +11,7 @@ from cabochon.errors import PackageError
 
 PREFIX = "cabochon."
 KEYS = ("target", "precision", "mask", "max_positions")
-OPTIONAL = ("sliding_window",)
+OPTIONAL = ("sliding_window", "embed_scale")
 MASKS = ("anywhere", "left-justified")
 DTYPES = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 REBUILD = "build the package again with this version of cabochon"

@@ -31,8 +31,13 @@ class Eviction:
     """
 
     window: int
-    reserve: int = 16
-    slack: int = 64
+    reserve: int
+    slack: int
+
+    @classmethod
+    def usual(cls, window: int) -> "Eviction":
+        """Room to rewind 16 tokens; a copy after every quarter of a window, or every 16 tokens."""
+        return cls(window, reserve=16, slack=max(16, window // 4))
 
     @property
     def keep(self) -> int:
@@ -59,7 +64,7 @@ class State:
         """An empty state of one row. `chunk` is the most tokens of one step when tokens are computed anew."""
         window = session.ports.contract.window
         self.session, self.chunk = session, chunk
-        self.eviction = eviction or (None if window is None else Eviction(window))
+        self.eviction = eviction or (None if window is None else Eviction.usual(window))
         self.evict_limit: int | None = None
         self._reset()
 

@@ -1,0 +1,34 @@
+"""Fixtures of all rooms."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packages import TINY, Packages
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
+    """Built packages and loaded models by (source, target, precision); see tests/packages.py."""
+    return Packages(tmp_path_factory.mktemp("packages"))
+
+
+@pytest.fixture(scope="session")
+def recorded() -> dict[str, Any]:
+    """What the reference generated from the tiny checkpoints: prompt and tokens by name."""
+    return json.loads((TINY / "ref" / "outputs.json").read_text())
+
+
+@pytest.fixture
+def package(packages: Packages) -> Path:
+    """The tiny text package, target default, f32."""
+    return packages()
+
+
+@pytest.fixture
+def model(packages: Packages) -> Any:
+    """The tiny text model, target default, f32, with nothing kept from a test before."""
+    model = packages.model()
+    model.forget()
+    return model

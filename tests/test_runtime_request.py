@@ -1,0 +1,49 @@
+"""Options over the package's defaults."""
+
+import pytest
+
+from cabochon.errors import RequestError
+from cabochon.runtime.request import read_request
+
+
+def test_what_is_left_out():
+    request = read_request({}, {"do_sample": True, "top_k": 64})
+    assert (request.how.greedy, request.how.top_k) == (False, 64)
+    assert (request.limit, request.stop, request.ignore_eos, request.chunk) == (None, (), False, 512)
+
+
+def test_none_is_left_out():
+    assert read_request({"top_k": None, "stop": None, "prefill_chunk": None}, {}) == read_request({}, {})
+
+
+def test_one_stop_string_or_many():
+    assert read_request({"stop": "END"}, {}).stop == ("END",)
+    assert read_request({"stop": ["a", "b"]}, {}).stop == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens": 3}, "max_tokens: unknown option; expected max_new_tokens, greedy"),
+        ({"max_new_tokens": 0}, "max_new_tokens: 0; expected a whole number from 1"),
+        ({"prefill_chunk": 2.5}, "prefill_chunk: 2.5; expected a whole number from 1"),
+        ({"top_p": 7.0}, "top_p: 7.0"),
+    ],
+)
+def test_options_are_refused(options: dict[str, object], message: str):
+    with pytest.raises(RequestError) as caught:
+        read_request(options, {})
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("limit", "tokens", "room"), [(None, 10, 50), (None, 90, 10), (None, 99, 1), (7, 10, 7), (90, 10, 90)]
+)
+def test_room(limit: int | None, tokens: int, room: int):
+    assert read_request({"max_new_tokens": limit}, {}).room(tokens, positions=100, usual=50) == room
+
+
+@pytest.mark.parametrize(("limit", "tokens"), [(None, 100), (91, 10), (1, 0)])
+def test_no_room(limit: int | None, tokens: int):
+    with pytest.raises(RequestError, match="the model has 100 positions"):
+        read_request({"max_new_tokens": limit}, {}).room(tokens, positions=100, usual=50)

@@ -1,0 +1,184 @@
+"""Caches of a batch: chunks, eviction, rewinding, stacking; every way gives the logits of one pass."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from packages import Packages
+
+from cabochon.errors import RequestError
+from cabochon.runtime import Eviction, Model, State, stack
+from cabochon.runtime.state import evictable, eviction_limit, extended
+
+WINDOW = 8
+TIGHT = Eviction(WINDOW, reserve=0, slack=0)
+TARGETS = ("default",)
+IDS = np.random.default_rng(5).integers(24, 512, 60).tolist()
+
+
+@pytest.fixture(params=TARGETS)
+def state(packages: Packages, request: pytest.FixtureRequest) -> Callable[..., State]:
+    """Fresh states of a model of each kind of mask."""
+    session = packages.model("tiny", request.param).session
+    return lambda eviction=TIGHT, **options: State(session, eviction, **options)
+
+
+def whole(state: Callable[..., State], ids: list[int] = IDS) -> np.ndarray:
+    """Logits of every position in one pass."""
+    logits = state().step([ids], keep=0).logits
+    assert logits is not None
+    return logits[0]
+
+
+def close(a: Any, b: Any) -> None:
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("length", [1, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW + 3, 60])
+@pytest.mark.parametrize("chunk", [1, 3, WINDOW, WINDOW + 1, 512])
+def test_chunks_equal_one_pass(state: Callable[..., State], length: int, chunk: int):
+    close(state().prefill(IDS[:length], chunk=chunk), whole(state)[length - 1])
+
+
+def test_kept_logits_and_the_hidden_tap(state: Callable[..., State]):
+    everything = state().step([IDS], keep=0, hidden=True)
+    last = state().step([IDS], keep=3, hidden=True)
+    close(last.logits, everything.logits[:, -3:])
+    close(last.hidden, everything.hidden[:, -3:])
+    assert last.logits.dtype == last.hidden.dtype == np.float32
+    assert state().step([IDS], keep=None) == (None, None)
+
+
+@pytest.mark.parametrize("eviction", [TIGHT, Eviction(WINDOW, reserve=3, slack=4), Eviction.usual(WINDOW)])
+def test_sliding_caches_are_bounded(state: Callable[..., State], eviction: Eviction):
+    one, logits = state(eviction), whole(state)
+    for n, token in enumerate(IDS):
+        close(one.step([[token]]).logits[0, -1], logits[n])
+        held = one.mask.shape[1] - one.evicted
+        assert min(n + 1, eviction.keep) <= held <= eviction.most
+        assert {v.shape()[2] for v in one.values.values()} == {held, n + 1}
+    ports = one.session.ports
+    assert one.nbytes == ports.column_bytes(False) * 60 + ports.column_bytes(True) * held
+
+
+@pytest.mark.parametrize("back", [0, 1, 3, 16, 17, 40, 60])
+def test_rewound_equals_a_cold_run(state: Callable[..., State], back: int):
+    one = state(Eviction.usual(WINDOW), chunk=7)
+    one.prefill(IDS)
+    assert one.evicted > 0
+    one.rewind(60 - back)
+    assert one.tokens == [IDS[: 60 - back]]
+    other = IDS[: 60 - back] + [300, 41, 77]
+    close(one.prefill(other[60 - back :]), whole(state, other)[-1])
+
+
+def test_many_rewinds_leave_no_growing_rest(state: Callable[..., State]):
+    one = state(Eviction.usual(WINDOW))
+    one.prefill(IDS)
+    for n in range(40):
+        one.step([[n + 30, n + 31, n + 32, n + 33, n + 34]])
+        one.rewind(60)
+    assert one.mask.shape[1] <= 60 + 64 + 5
+    close(one.step([[99]]).logits[0, -1], whole(state, [*IDS, 99])[-1])
+
+
+def test_impossible_rewinds_are_refused(state: Callable[..., State]):
+    one = state()
+    one.prefill(IDS[:4])
+    for position in (-1, 5):
+        with pytest.raises(RequestError, match=f"cannot rewind to {position}: 1 rows of up to 4 tokens"):
+            one.rewind(position)
+
+
+@pytest.mark.parametrize("lengths", [(5, 60, 1), (30, 31, 29), (WINDOW, 40, 60), (50, 50), (12,)])
+@pytest.mark.parametrize("eviction", [TIGHT, Eviction(WINDOW, reserve=2, slack=3)])
+def test_stacked_rows_equal_single_ones(state: Callable[..., State], lengths: tuple[int, ...], eviction: Eviction):
+    rows = [IDS[-n:] for n in lengths]
+    states = [state(eviction) for _ in rows]
+    limit = eviction_limit(lengths, eviction, states[0].session.ports.contract.left_justified)
+    for one, row in zip(states, rows, strict=True):
+        one.evict_limit = limit
+        one.prefill(row, chunk=6)
+    batch = stack(states)
+    for n in range(25):
+        if n == 10 and len(rows) > 2:
+            batch.select([0, 2])
+            rows = [rows[0], rows[2]]
+        for row in rows:
+            row.append(40 + (7 * n + len(row)) % 400)
+        logits = batch.step([[row[-1]] for row in rows]).logits
+        for its, row in zip(logits, rows, strict=True):
+            close(its[-1], whole(state, row)[-1])
+    if len(rows) == 1 or not batch.session.ports.contract.left_justified or min(lengths) > 20:
+        assert batch.mask.shape[1] - batch.evicted <= max(eviction.most, max(lengths) - min(lengths) + eviction.most)
+
+
+def test_ragged_prefill_in_one_step(state: Callable[..., State]):
+    rows = [IDS[:11], IDS[20:25]]
+    ids, real = np.zeros((2, 11), int), np.zeros((2, 11), bool)
+    for n, row in enumerate(rows):
+        ids[n, : len(row)], real[n, : len(row)] = row, True
+    batch = state()
+    first = batch.step(ids, real=real).logits
+    then = batch.step([[99], [98]]).logits
+    for n, row in enumerate(rows):
+        close(first[n, -1], whole(state, row)[-1])
+        close(then[n, -1], whole(state, [*row, 99 - n])[-1])
+    assert batch.tokens == [[*rows[0], 99], [*rows[1], 98]]
+
+
+@pytest.mark.parametrize(
+    ("mask", "real", "left", "expected"),
+    [
+        ([[1, 0, 1]], [[1, 0]], False, [[1, 0, 1, 1, 0]]),
+        ([[1, 1, 0], [1, 1, 1]], [[1], [1]], True, [[1, 1, 1, 0], [1, 1, 1, 1]]),
+        ([[], []], [[1, 1], [1, 0]], True, [[1, 1], [1, 0]]),
+    ],
+)
+def test_extended(mask: Any, real: Any, left: bool, expected: Any):
+    made = extended(np.array(mask, bool), np.array(real, bool), left)
+    assert made.astype(int).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("mask", "real", "message"),
+    [
+        ([[1, 1], [1, 0]], [[1, 1], [1, 1]], "2 rows with 2 new tokens each after 2 columns"),
+        ([[], []], [[1, 1], [0, 1]], "a row with a gap or padding in front"),
+        ([[1], [1]], [[1], [0]], "a row with a gap or padding in front"),
+        ([[1, 1]], [[1], [1]], "2 rows fed to a state of 1"),
+    ],
+)
+def test_what_a_kernel_of_lengths_would_compute_wrongly_is_refused(mask: Any, real: Any, message: str):
+    with pytest.raises(RequestError, match=message):
+        extended(np.array(mask, bool), np.array(real, bool), left_justified=True)
+
+
+@pytest.mark.parametrize(
+    ("mask", "keep", "columns"),
+    [
+        ([[1, 1, 1, 1]], 2, 2),
+        ([[1, 1, 1, 1]], 9, 0),
+        ([[1, 1, 0, 1]], 2, 1),
+        ([[0, 0, 1, 1]], 3, 2),
+        ([[1, 1, 1, 1], [0, 1, 1, 1]], 3, 1),
+        ([[1, 1, 1, 1], [1, 1, 0, 0]], 2, 0),
+        ([[1, 1, 1, 1], [1, 1, 1, 0]], 2, 1),
+    ],
+)
+def test_evictable(mask: Any, keep: int, columns: int):
+    assert evictable(np.array(mask, bool), keep) == columns
+
+
+def test_eviction_limit():
+    assert eviction_limit([5, 60], TIGHT, left_justified=True) == 0
+    assert eviction_limit([30, 60], TIGHT, left_justified=True) == 23
+    assert eviction_limit([30, 60], TIGHT, left_justified=False) is None
+    assert eviction_limit([60], TIGHT, left_justified=True) is None
+
+
+def test_drivers_get_a_state_of_their_own(model: Model):
+    one = model.state(chunk=4)
+    assert one.eviction == Eviction.usual(WINDOW)
+    close(one.prefill(IDS), model.forward(IDS).logits[-1])
