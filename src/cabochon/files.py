@@ -8,10 +8,10 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from cabochon.errors import PackageError
 
@@ -21,7 +21,7 @@ _WINDOWS = os.name == "nt"
 
 
 def refuse(out: Path, source: Path | None = None) -> None:
-    """Raise PackageError where `out` cannot become a new folder: it exists, is below a file or in `source`."""
+    """Raise PackageError where `out` cannot be a new folder: it exists, or is below a file or `source`."""
     if os.path.lexists(out):
         what = "exists already" if out.is_dir() else "is a file"
         raise PackageError(
@@ -55,7 +55,7 @@ def require_space(out: Path, nbytes: int) -> None:
 
 
 @contextmanager
-def staged(out: Path) -> Iterator[Path]:
+def staged(out: Path) -> Generator[Path]:
     """A folder beside `out` to write into: renamed to `out` when the block ends well, removed otherwise.
 
     Everything is on the disk before the rename, so that `out` is complete whenever it exists. What a killed
@@ -87,7 +87,7 @@ def _leftovers(out: Path) -> list[Path]:
 
 
 @contextmanager
-def _explained(out: Path) -> Iterator[None]:
+def _explained(out: Path) -> Generator[None]:
     """What the system says about a file becomes a PackageError with a remedy."""
     try:
         yield
@@ -106,7 +106,7 @@ def _explained(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(out: Path) -> Iterator[None]:
+def _locked(out: Path) -> Generator[None]:
     """One run at a time writes `out`. The system drops the lock when the process dies, however it dies."""
     path = out.with_name(f".{out.name}.lock")
     file = _lock(path)
@@ -168,7 +168,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sync(file: BinaryIO) -> None:
+def sync(file: IO[bytes]) -> None:
     """Bring what was written so far to the disk."""
     getattr(os, "fdatasync", os.fsync)(file.fileno())
 

@@ -1,0 +1,74 @@
+"""The content of a package, written into its stage: weights, graph, what travels along, documents, checksums."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from cabochon import files
+from cabochon.package.card import card, requirements, source_license
+from cabochon.package.facts import Digest, Facts
+from cabochon.package.layout import GRAPH, Layout, stored_weights
+from cabochon.package.provenance import provenance
+from cabochon.package.side_files import travelling
+from cabochon.package.stage_check import check_graph
+from cabochon.package.writer import Progress, serialize, write_weights
+
+__all__ = ["SUMS", "assemble"]
+
+SUMS = "SHA256SUMS"
+_SPARE = 1 << 20  # bytes; the documents are not known in size before they are written
+_DOCUMENTS = {
+    "provenance.json": "source, command, versions, tensors used and unused",
+    "SOURCE_LICENSE.md": "the licence of the checkpoint",
+    "runtime-requirements.txt": "the wheels it was built beside",
+    SUMS: "checksums of all these files: `sha256sum -c SHA256SUMS`",
+}
+
+
+def assemble(facts: Facts, layout: Layout, stage: Path, progress: Progress) -> None:
+    """Fill `stage`, whose linked files stand already. Raises PackageError where it would not fit on the disk."""
+    weights = stored_weights(facts.model)
+    graph = serialize(facts.model, layout)
+    along = {name: facts.checkpoint.files[name] for name in travelling(facts.checkpoint.files)}
+    size = layout.nbytes + len(graph) + sum(file.stat().st_size for file in along.values())
+    files.require_space(stage, size + _SPARE)
+    progress.start(layout.nbytes)
+    digests = {name: _digest(stage / name) for name in layout.links}
+    if layout.data is not None:
+        digests[layout.data] = Digest(
+            layout.nbytes, write_weights(weights, layout, stage / layout.data, progress)
+        )
+    (stage / GRAPH).write_bytes(graph)
+    for name, file in along.items():
+        files.copy(file, stage / name)
+    digests = {GRAPH: _digest(stage / GRAPH)} | digests
+    _describe(replace(facts, digests=digests, linked=tuple(layout.links)), stage)
+    _sum(stage, digests)
+    check_graph(stage, layout.places)
+    progress.done()
+
+
+def _describe(facts: Facts, stage: Path) -> None:
+    what = {GRAPH: "the graph"}
+    what |= {name: "the weights" for name in facts.digests if name != GRAPH}
+    what |= travelling(facts.checkpoint.files) | _DOCUMENTS
+    _write(stage / "provenance.json", provenance(facts))
+    _write(stage / "SOURCE_LICENSE.md", source_license(facts))
+    _write(stage / "runtime-requirements.txt", requirements(facts))
+    _write(stage / "README.md", card(facts, what))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _sum(stage: Path, digests: Mapping[str, Digest]) -> None:
+    """SHA256SUMS over every file of the stage; what was hashed while it was written is not read again."""
+    known = {name: digest.sha256 for name, digest in digests.items()}
+    names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
+    sums = [f"{known.get(name) or files.sha256(stage / name)}  {name}\n" for name in names]
+    _write(stage / SUMS, "".join(sums))
+
+
+def _digest(path: Path) -> Digest:
+    return Digest(path.stat().st_size, files.sha256(path))

@@ -1,0 +1,124 @@
+"""One package, from a checkpoint to its final name."""
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Literal
+
+from cabochon import __version__, files
+from cabochon.checkpoint import Checkpoint, open_checkpoint
+from cabochon.dialects import TARGETS, Target
+from cabochon.errors import PackageError, TargetError
+from cabochon.gemma4 import read_text_config, text_tensors, trace_text
+from cabochon.package.assembly import assemble
+from cabochon.package.facts import Facts
+from cabochon.package.layout import Layout, Link, lay_out, stored_weights
+from cabochon.package.license import find_license
+from cabochon.package.side_files import require
+from cabochon.package.writer import Progress, Silent
+from cabochon.recipes import PRECISIONS, Precision
+
+__all__ = ["Built", "build"]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build made: the package's folder, its size in bytes without linked files, what a user should know."""
+
+    path: Path
+    target: str
+    precision: str
+    nbytes: int
+    seconds: float
+    remarks: tuple[str, ...]
+    linked: bool
+
+
+def build(
+    source: str | Path,
+    out: str | Path,
+    *,
+    target: str = "default",
+    precision: str = "f16",
+    revision: str | None = None,
+    weights: Literal["copy", "link"] = "copy",
+    license: str | None = None,
+    allow_missing: Collection[str] = (),
+    logits_to_keep: int = 0,
+    command: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """Build the text package `out` from the checkpoint `source`, a folder or a hub id.
+
+    `weights="link"` uses the checkpoint's own files where the bytes are the same, as hard links, and copies the rest.
+    `license` counts where the source says nothing. `allow_missing` names what may be absent: "tokenizer",
+    "generation_config", "chat_template". `command` goes into provenance.json as given.
+
+    Nothing stands under `out` before everything does. Raises SourceError for the checkpoint, TargetError for a target
+    that cannot carry the precision, PackageError for `out` or a full disk.
+    """
+    started, out = time.monotonic(), Path(out)
+    chosen, stored = _choose(target, precision, weights)
+    files.refuse(out)
+    checkpoint = open_checkpoint(source, revision=revision)
+    files.refuse(out, checkpoint.root)
+    absent = require(checkpoint.files, allow_missing)
+    facts = _trace(checkpoint, chosen, stored, license, logits_to_keep, command)
+    with files.staged(out) as stage:
+        layout = lay_out(stored_weights(facts.model), _linker(stage) if weights == "link" else None)
+        assemble(facts, layout, stage, progress or Silent())
+        nbytes = sum(path.stat().st_size for path in stage.iterdir() if path.name not in layout.links)
+    remarks = (*absent, *_remarks(facts, layout, license))
+    return Built(out, target, precision, nbytes, time.monotonic() - started, remarks, bool(layout.links))
+
+
+def _choose(target: str, precision: str, weights: str) -> tuple[Target, Precision]:
+    for name, known in ((target, TARGETS), (precision, PRECISIONS)):
+        if name not in known:
+            raise TargetError(f"unknown name {name!r}; expected one of {', '.join(known)}")
+    if weights not in ("copy", "link"):
+        raise PackageError(f"weights is {weights!r}; expected 'copy' or 'link'")
+    TARGETS[target].require(precision)
+    return TARGETS[target], PRECISIONS[precision]
+
+
+def _trace(
+    checkpoint: Checkpoint,
+    target: Target,
+    precision: Precision,
+    license: str | None,
+    logits_to_keep: int,
+    command: Sequence[str] | None,
+) -> Facts:
+    config = read_text_config(checkpoint.config)
+    tensors = text_tensors(checkpoint.tensors, config)
+    model = trace_text(config, tensors.used, target, precision, logits_to_keep=logits_to_keep)
+    model.producer_name, model.producer_version = "cabochon", __version__
+    found = find_license(checkpoint.files, license)
+    said = None if command is None else tuple(command)
+    return Facts(checkpoint, config, tensors, model, target, precision, found, {}, (), logits_to_keep, said)
+
+
+def _linker(stage: Path) -> Link:
+    return lambda source, name: files.hard_link(source, stage / name)
+
+
+def _remarks(facts: Facts, layout: Layout, license: str | None) -> Iterator[str]:
+    yield from facts.checkpoint.remarks
+    yield from facts.config.remarks
+    if caveat := facts.target.caveats.get(facts.precision.name):
+        yield f"{facts.precision.name} on {facts.target.name}: {caveat}"
+    for reason, names in groupby(
+        sorted(layout.copied, key=layout.copied.__getitem__), layout.copied.__getitem__
+    ):
+        first, *others = names
+        rest = f" and {len(others)} more" if others else ""
+        yield f"copied, not linked: {first}{rest}: {reason}"
+    if layout.links:
+        yield f"{', '.join(layout.links)}: the checkpoint's own file under another name; a change in one is in both"
+    if license and license != facts.license.id:
+        yield f"--license {license} is not used: {facts.license.evidence}"
+    if facts.license.id == "unknown":
+        yield f"the licence is unknown: {facts.license.evidence}"

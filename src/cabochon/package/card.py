@@ -1,0 +1,185 @@
+"""README.md of a package: a model card computed from the graph, the config and what was written."""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from cabochon import __version__
+from cabochon.package.contracts import fusions, hidden_tap, operators
+from cabochon.package.facts import Facts, installed
+from cabochon.package.snippet import snippet
+
+__all__ = ["card", "requirements", "source_license"]
+
+_WHEELS = {
+    "CPUExecutionProvider": "onnxruntime",
+    "CUDAExecutionProvider": "onnxruntime-gpu",
+    "WebGpuExecutionProvider": "onnxruntime-webgpu",
+}
+
+
+def card(facts: Facts, files: dict[str, str]) -> str:
+    """The text of README.md. `files` are the package's files and what each is."""
+    tables = {
+        "Truthful graph contracts": _table(("Contract", "Value"), _contract_rows(facts)),
+        "Usage (direct ONNX Runtime)": f"```python\n{snippet(facts)}```",
+        "Runtime notes": _bullets(_runtime_notes(facts)),
+        "Limits": _bullets(_limits(facts)),
+        "Evidence": _EVIDENCE,
+        "Files": _table(("File", "What it is"), [(f"`{name}`", what) for name, what in files.items()]),
+        "License": f"`{facts.license.id}` ({facts.license.evidence}). See `SOURCE_LICENSE.md`.",
+    }
+    sections = [f"## {title}\n\n{body}" for title, body in tables.items()]
+    return "\n\n".join([_front_matter(facts), _introduction(facts), *sections]) + "\n"
+
+
+_EVIDENCE = (
+    "A build proves nothing about results. `cabochon parity PACKAGE SOURCE` compares this package with the original "
+    "model in transformers, forward and greedy, and writes what it found into `evidence/`."
+)
+
+
+def _front_matter(facts: Facts) -> str:
+    from ruamel.yaml import YAML
+
+    values: dict[str, Any] = {"license": facts.license.id}
+    if facts.base_models:
+        values["base_model"] = facts.base_models
+    values["tags"] = ["onnx", "onnxruntime", "gemma4", "text-generation"]
+    values |= {"pipeline_tag": "text-generation", "library_name": "onnxruntime"}
+    text, yaml = io.StringIO(), YAML()
+    yaml.dump(values, text)
+    return f"---\n{text.getvalue()}---"
+
+
+def _introduction(facts: Facts) -> str:
+    source = f"[`{facts.checkpoint.id}`]({facts.url})" if facts.url else f"`{facts.name}` (a local folder)"
+    revision = f" @ `{facts.checkpoint.revision}`" if facts.checkpoint.revision else ""
+    return "\n".join(
+        [
+            f"# {facts.name}: ONNX text decoder ({facts.precision.name}, {facts.target.name})",
+            "",
+            "The text decoder of a Gemma 4 checkpoint as an ONNX graph with its weights.",
+            "",
+            f"- **Source**: {source}{revision} ({facts.license.id})",
+            f"- **dtype / EP**: `{facts.dtype}` / `{facts.target.provider}`",
+            f"- **Built by**: cabochon {__version__}, onnx {installed('onnx')}, onnx_ir {installed('onnx_ir')}",
+        ]
+    )
+
+
+def _contract_rows(facts: Facts) -> Iterator[tuple[str, str]]:
+    found, config = facts.contracts, facts.config
+    attention = {k: n for k, n in operators(facts.model).items() if k.endswith("Attention")}
+    spelled = ", ".join(f"`{name.rpartition('.')[2]}` × {count}" for name, count in attention.items())
+    yield "Layers", f"{found['num_hidden_layers']} ({spelled})"
+    yield "Hybrid attention", found["hybrid_attention"]
+    if "head_dim" in found:
+        yield "Head size", f"{found['head_dim']}"
+    else:
+        yield "**Heterogeneous head size**", _kinds(found["heterogeneous_head_dim"])
+    yield (
+        "Heads",
+        f"`num_attention_heads={config.heads}`, key/value heads {_kinds(found['num_key_value_heads'])}",
+    )
+    yield "Key/value caches", _caches(found)
+    if config.per_layer_input:
+        yield "Per-layer input", f"`hidden_size_per_layer_input={config.per_layer_input}`"
+    wide = ", twice as wide in layers that share" if found["double_wide_mlp"] else ""
+    yield (
+        "MLP",
+        f"gated GELU (tanh), {' / '.join(map(str, sorted({x.intermediate for x in config.layers})))}{wide}",
+    )
+    cap = f"soft-capped at {config.softcap}" if config.softcap else "not capped"
+    yield "Logits", f"{cap}; head {'tied to the embedding table' if config.tied else 'of its own'}"
+    yield "Embedding scale", f"{facts.properties['cabochon.embed_scale']} (√hidden in {facts.dtype})"
+    yield "Fused operators", ", ".join(f"`{name}`" for name in fusions(facts.model)) or "none"
+    if "moe" in found:
+        yield "MoE", found["moe"]
+
+
+def _kinds(value: int | dict[str, int]) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return ", ".join(f"{kind.replace('_', '/')} **{number}**" for kind, number in value.items())
+
+
+def _caches(found: dict[str, Any]) -> str:
+    borrowed = found["num_kv_shared_layers"]
+    rest = f"; the last {borrowed} read another's (`num_kv_shared_layers={borrowed}`)" if borrowed else ""
+    return f"**{found['owned_kv_layers']}** layers own one{rest}"
+
+
+def _runtime_notes(facts: Facts) -> Iterator[str]:
+    yield "`attention_mask` spans every token fed so far, evicted ones included; positions derive from it."
+    yield (
+        "`logits_to_keep` (int64 scalar, optional) asks for the logits of the last K real tokens of each row; "
+        f"here it is {facts.logits_to_keep} unless given, and 0 means all."
+    )
+    if facts.config.window is not None:
+        yield (
+            f"Sliding layers see {facts.config.window} keys, the token itself included. The front of their caches "
+            f"may be dropped down to the last {facts.config.window - 1} real entries; they have a length of their own."
+        )
+    if tap := hidden_tap(facts.model):
+        yield f"`{tap}` is the hidden state after the final norm, the head's input; generation ignores it."
+    yield "`cabochon run PACKAGE --prompt ...` and `cabochon.load(PACKAGE).generate(...)` do all of this."
+
+
+def _limits(facts: Facts) -> Iterator[str]:
+    if facts.properties["cabochon.mask"] == "left-justified":
+        yield (
+            "Rows of `attention_mask` are left-justified: real tokens first, in decode steps too. More than one row "
+            "works for a whole prefill and for single-token steps; chunks with a past go row by row."
+        )
+    else:
+        yield "Zeros may stand anywhere in `attention_mask`: padding on either side, or tokens taken back."
+    if caveat := facts.target.caveats.get(facts.precision.name):
+        yield f"{facts.precision.name} on {facts.target.name}: {caveat}."
+    yield f"Positions end at {facts.config.max_positions}."
+    yield "Text only: no images, no sound."
+    if facts.linked:
+        yield (
+            f"{', '.join(f'`{name}`' for name in facts.linked)} is another name of the checkpoint's own file: "
+            "changing one changes the other, and it holds tensors that this package does not use."
+        )
+
+
+def source_license(facts: Facts) -> str:
+    """The text of SOURCE_LICENSE.md."""
+    lines = [f"# License of {facts.name}", "", f"`{facts.license.id}`: {facts.license.evidence}."]
+    if facts.url:
+        lines += ["", f"Source: {facts.url}"]
+    if facts.license.text is not None:
+        lines += ["", "Its licence file, as it came with the checkpoint:", "", facts.license.text.rstrip()]
+    elif facts.license.id == "gemma":
+        lines += ["", "Terms: https://ai.google.dev/gemma/terms"]
+    else:
+        lines += [
+            "",
+            "The checkpoint came without a licence file; its text is not repeated here from memory.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def requirements(facts: Facts) -> str:
+    """The text of runtime-requirements.txt: the wheels that were installed where the package was built."""
+    wheel = _WHEELS[facts.target.provider]
+    pinned = [f"{name}=={found}" for name in (wheel, "numpy", "tokenizers") if (found := installed(name))]
+    lines = [
+        f"# Installed where this package was built by cabochon {__version__}; evidence/ says what was run with it."
+    ]
+    if installed(wheel) is None:
+        lines.append(f"# {facts.target.provider} comes with {wheel}, which was not installed there.")
+    if caveat := facts.target.caveats.get(facts.precision.name):
+        lines.append(f"# {facts.precision.name} on {facts.target.name}: {caveat}.")
+    return "\n".join([*lines, *pinned]) + "\n"
+
+
+def _table(head: tuple[str, str], rows: Any) -> str:
+    cells = [head, ("---", "---"), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells)
+
+
+def _bullets(lines: Iterator[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)

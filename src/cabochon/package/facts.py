@@ -1,0 +1,88 @@
+"""What is known about a package while it is being built; provenance and card are written from nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import onnx_ir as ir
+
+from cabochon.checkpoint import Checkpoint
+from cabochon.dialects import Target
+from cabochon.gemma4 import TextConfig, TextTensors
+from cabochon.package.contracts import contracts
+from cabochon.package.license import License, front_matter
+from cabochon.recipes import Precision
+
+__all__ = ["Digest", "Facts", "installed"]
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Size in bytes and SHA-256 in hexadecimal of a file."""
+
+    nbytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that a package's documents are derived from. `digests`: of the graph and the files of weights."""
+
+    checkpoint: Checkpoint
+    config: TextConfig
+    tensors: TextTensors
+    model: ir.Model
+    target: Target
+    precision: Precision
+    license: License
+    digests: Mapping[str, Digest]
+    linked: tuple[str, ...]
+    logits_to_keep: int
+    command: tuple[str, ...] | None
+
+    @property
+    def name(self) -> str:
+        """The checkpoint's own name, without who published it or where it lies."""
+        return (self.checkpoint.id or self.checkpoint.root.name).rpartition("/")[2]
+
+    @property
+    def dtype(self) -> str:
+        """The floating type as numpy and the seeds spell it: float32, float16, bfloat16."""
+        return self.precision.dtype.numpy().name
+
+    @property
+    def url(self) -> str | None:
+        """Where the checkpoint is published, where that is known."""
+        if self.checkpoint.id is None:
+            return None
+        tree = f"/tree/{self.checkpoint.revision}" if self.checkpoint.revision else ""
+        return f"https://huggingface.co/{self.checkpoint.id}{tree}"
+
+    @cached_property
+    def base_models(self) -> list[str]:
+        """The checkpoint's hub id; of a local folder what its own card says it is based on."""
+        if self.checkpoint.id:
+            return [self.checkpoint.id]
+        card = self.checkpoint.files.get("README.md")
+        said = front_matter(card).get("base_model") if card else None
+        return [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
+
+    @cached_property
+    def contracts(self) -> dict[str, Any]:
+        """See `cabochon.package.contracts`."""
+        return contracts(self.config, self.checkpoint.config, self.model)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The metadata properties of model.onnx."""
+        return self.model.metadata_props
+
+
+def installed(distribution: str) -> str | None:
+    """The version of an installed distribution, None where it is absent."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

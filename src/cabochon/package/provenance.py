@@ -1,0 +1,77 @@
+"""provenance.json: where a package comes from and what was done, in the form of the record this project began with."""
+
+import json
+import platform
+from typing import Any
+
+from cabochon import __version__
+from cabochon.package.contracts import fusions, hidden_tap, operators
+from cabochon.package.facts import Facts, installed
+
+__all__ = ["provenance"]
+
+_PROVIDERS = {
+    "CPUExecutionProvider": "cpu",
+    "CUDAExecutionProvider": "cuda",
+    "WebGpuExecutionProvider": "webgpu",
+}
+_TOOLS = ("numpy", "ml_dtypes", "onnx", "onnx_ir", "protobuf")
+
+
+def provenance(facts: Facts) -> str:
+    """The text of provenance.json. It holds no time and no path of its own, so that rebuilds are the same bytes."""
+    record = {
+        "target": _source(facts),
+        "build": _build(facts),
+        "architecture_contracts": facts.contracts,
+        "tensors": _tensors(facts),
+        "files": {
+            name: {"bytes": digest.nbytes, "sha256": digest.sha256} for name, digest in facts.digests.items()
+        },
+    }
+    return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+
+
+def _source(facts: Facts) -> dict[str, Any]:
+    checkpoint = facts.checkpoint
+    return {
+        "id": checkpoint.id,
+        "name": facts.name,
+        "revision": checkpoint.revision,
+        "license": facts.license.id,
+        "license_evidence": facts.license.evidence,
+        "source_url": facts.url,
+        "remarks": list(checkpoint.remarks),
+    }
+
+
+def _build(facts: Facts) -> dict[str, Any]:
+    tap = hidden_tap(facts.model)
+    return {
+        "tool": "cabochon",
+        "version": __version__,
+        "command": list(facts.command) if facts.command is not None else None,
+        "versions": {"python": platform.python_version()} | {name: installed(name) for name in _TOOLS},
+        "target": facts.target.name,
+        "precision": facts.precision.name,
+        "dtype": facts.dtype,
+        "execution_provider": _PROVIDERS.get(facts.target.provider, facts.target.provider),
+        "features": ["text-only"],
+        "outputs_note": f"{tap} = hidden states after the final norm (the input of the head)"
+        if tap
+        else None,
+        "logits_to_keep": facts.logits_to_keep,
+        "embed_scale": float(facts.properties["cabochon.embed_scale"]),
+        "opsets": dict(facts.model.opset_imports),
+        "optimize": fusions(facts.model),
+        "operators": operators(facts.model),
+        "linked_files": list(facts.linked),
+    }
+
+
+def _tensors(facts: Facts) -> dict[str, Any]:
+    """Names as in the checkpoint's files. Used tensors are listed by the name they have in the graph."""
+    return {
+        "used": {canonical: tensor.name for canonical, tensor in facts.tensors.used.items()},
+        "unused": dict(facts.tensors.unused),
+    }
