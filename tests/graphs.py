@@ -45,7 +45,8 @@ def random_checkpoint(folder: Path, seed: int = 0, **changes: Any) -> Path:
 
     shapes = expected_shapes(read_text_config(raw))
     entries = {
-        name: ("F32", list(shape), weight(name, shape).astype(np.float32).tobytes()) for name, shape in shapes.items()
+        name: ("F32", list(shape), weight(name, shape).astype(np.float32).tobytes())
+        for name, shape in shapes.items()
     }
     checkpoints.write(folder / "model.safetensors", entries)
     return folder
@@ -113,9 +114,7 @@ class Oracle:
         extras = oracle.ple_inputs(self.geometry, self.weights, "model.", ids, x)
         one_row = {i: (k[0], v[0]) for i, (k, v) in past.items()} if past else None
         positions = np.arange(start, start + len(ids))
-        hidden, _ = oracle.decoder(
-            self.geometry, self.weights, "model.", x, extras, positions, past=one_row
-        )
+        hidden, _ = oracle.decoder(self.geometry, self.weights, "model.", x, extras, positions, past=one_row)
         return self.head(hidden), hidden
 
     def head(self, hidden: np.ndarray) -> np.ndarray:

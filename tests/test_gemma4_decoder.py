@@ -179,9 +179,7 @@ def justified(lengths: list[int], width: int) -> np.ndarray:
 @pytest.mark.parametrize("keep", [0, 1])
 def test_left_justified_prefill(left_justified: Graph, truth: Oracle, keep: int) -> None:
     lengths = [20, 3, 11]
-    rows = np.stack(
-        [np.pad(ids(n, seed), (0, 20 - n), constant_values=7) for seed, n in enumerate(lengths)]
-    )
+    rows = np.stack([np.pad(ids(n, seed), (0, 20 - n), constant_values=7) for seed, n in enumerate(lengths)])
     found = left_justified.run(rows, mask=justified(lengths, 20), keep=keep)["logits"]
     for row, length in enumerate(lengths):
         expected = truth.run(ids(length, row))[0]

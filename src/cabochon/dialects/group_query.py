@@ -79,7 +79,9 @@ class GroupQuery(Default):
 
     def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Span) -> tuple[Value, Cache]:
         """One kernel appends to the cache and attends."""
-        return self._group_query(q, *map(self._side_by_side, (k, v)), cache, sight, grown=f"{cache[0].shape[2]}+sequence")
+        return self._group_query(
+            q, *map(self._side_by_side, (k, v)), cache, sight, grown=f"{cache[0].shape[2]}+sequence"
+        )
 
     def borrow(self, q: Value, cache: Cache, sight: Span) -> Value:
         """The same kernel with nothing to append. All three outputs are bound: some versions crash otherwise."""
@@ -115,7 +117,8 @@ class GroupQuery(Default):
         """One table per layer: the whole would have more elements than an int32 can count.   -> [B, S, layers, width]"""
         width = w.tensors[w.prefix + "weight"].shape[1] // layers
         rows = [
-            self.Gather(w.columns(f"{i}.weight", "weight", slice(i * width, (i + 1) * width)), ids) for i in range(layers)
+            self.Gather(w.columns(f"{i}.weight", "weight", slice(i * width, (i + 1) * width)), ids)
+            for i in range(layers)
         ]
         return self.Reshape(self.Concat(*rows, axis=2) * scale, [0, 0, layers, width])
 
@@ -134,7 +137,9 @@ class WebGpu(GroupQuery):
         _, _, heads, size = q.shape
         kv_heads = cache[0].shape[1]
         keys, values = self._open(cache, sight)
-        q = self.Reshape(self.Transpose(q, perm=[0, 2, 1, 3]), [0, kv_heads, -1, size])  # a group of heads shares its keys
+        q = self.Reshape(
+            self.Transpose(q, perm=[0, 2, 1, 3]), [0, kv_heads, -1, size]
+        )  # a group of heads shares its keys
         scores = self.Reshape(self.cast(q @ keys, "f32"), self._shape_of_heads(sight, heads))  # [B, N, K, C]
         scores = self.Where(self._seen(sight), scores, np.float32(np.finfo(np.float32).min))
         share = self.Reshape(self.CastLike(self.Softmax(scores, axis=-1), q), self._grouped(kv_heads, sight))

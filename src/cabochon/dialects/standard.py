@@ -59,7 +59,9 @@ class Standard(Tracer):
         """
         everything = self.Equal(keep, 0)
         columns = self.Range(np.int64(0), self._new, np.int64(1))  # [S]
-        rank = self.Where(self.Or(tokens.real, everything), columns, columns - self._new)  # real tokens rank above padding
+        rank = self.Where(
+            self.Or(tokens.real, everything), columns, columns - self._new
+        )  # real tokens rank above padding
         count = self.Where(everything, self._new, self.Min(keep, self._new))
         best, _ = self.TopK(rank, self.Unsqueeze(count, [0]), outputs=2)
         in_order = self.Slice(best, [-1], [np.iinfo(np.int64).min], [1], [-1])

@@ -60,7 +60,9 @@ TARGETS = {
             GroupQuery,
             "CUDAExecutionProvider",
             frozenset({"f16", "bf16", "f32"}),
-            {"f32": "GroupQueryAttention has no f32 kernel for CUDA: this graph runs on the CPU provider only"},
+            {
+                "f32": "GroupQueryAttention has no f32 kernel for CUDA: this graph runs on the CPU provider only"
+            },
         ),
         Target(
             "webgpu",

@@ -52,11 +52,21 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
         extras = g.rows(extras, narrow)
         with g.scope(f"layers.{i}"):
             x, caches[i] = block(
-                g, m / f"layers.{i}", c, layer, x, part(g, extras, i), caches[layer.cache], view[layer.kind], narrow
+                g,
+                m / f"layers.{i}",
+                c,
+                layer,
+                x,
+                part(g, extras, i),
+                caches[layer.cache],
+                view[layer.kind],
+                narrow,
             )
 
     hidden = g.rms_norm(x, m["norm.weight"], c.eps)
-    logits = softcap(g, g.linear(hidden, w / "lm_head" if "lm_head.weight" in w else m / "embed_tokens"), c.softcap)
+    logits = softcap(
+        g, g.linear(hidden, w / "lm_head" if "lm_head.weight" in w else m / "embed_tokens"), c.softcap
+    )
 
     g.output("logits", logits, "batch", "kept", c.vocab)
     g.output(f"hidden_states.{len(c.layers) - 1}", hidden, "batch", "kept", c.hidden)
@@ -65,7 +75,15 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
 
 
 def block(
-    g: Standard, w: Scope, c: TextConfig, layer: Layer, x: Value, extra: Value | None, cache: Cache, view: View, narrow: Value | None
+    g: Standard,
+    w: Scope,
+    c: TextConfig,
+    layer: Layer,
+    x: Value,
+    extra: Value | None,
+    cache: Cache,
+    view: View,
+    narrow: Value | None,
 ) -> tuple[Value, Cache]:
     """x + attention, then + feed-forward, then + gated per-layer input; scaled.   [B, S, H] -> [B, S or K, H]"""
 
@@ -85,7 +103,14 @@ def block(
 
 
 def attention(
-    g: Standard, w: Scope, c: TextConfig, layer: Layer, x: Value, cache: Cache, view: View, narrow: Value | None
+    g: Standard,
+    w: Scope,
+    c: TextConfig,
+    layer: Layer,
+    x: Value,
+    cache: Cache,
+    view: View,
+    narrow: Value | None,
 ) -> tuple[Value, Cache]:
     """softmax(q kᵀ) v, unscaled: the norm of the keys carries the scale. A borrower computes only q."""
 

@@ -33,11 +33,15 @@ def infer(node: ir.Node, opsets: Mapping[str, int]) -> None:
             output.type, output.shape = known[0], None if known[1] is None else ir.Shape(known[1].dims)
 
 
-def _inferred(node: ir.Node, opsets: Mapping[str, int]) -> list[tuple[ir.TypeProtocol, ir.Shape | None] | None]:
+def _inferred(
+    node: ir.Node, opsets: Mapping[str, int]
+) -> list[tuple[ir.TypeProtocol, ir.Shape | None] | None]:
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets[node.domain], node.domain)
     except onnx.defs.SchemaError:
-        raise GraphError(f"operator {node.op_type!r} is not in opset {opsets[node.domain]}", at=node.name or "") from None
+        raise GraphError(
+            f"operator {node.op_type!r} is not in opset {opsets[node.domain]}", at=node.name or ""
+        ) from None
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
     proto.input.extend("" if v is None else f"i{k}" for k, v in enumerate(node.inputs))
     proto.output.extend(f"o{k}" for k in range(len(node.outputs)))
@@ -53,7 +57,11 @@ def _inferred(node: ir.Node, opsets: Mapping[str, int]) -> list[tuple[ir.TypePro
             data[name] = ir.to_proto(value.const_value)
     try:
         found = onnx.shape_inference.infer_node_outputs(
-            schema, proto, types, data, opset_imports=[onnx.helper.make_opsetid(d, n) for d, n in opsets.items()]
+            schema,
+            proto,
+            types,
+            data,
+            opset_imports=[onnx.helper.make_opsetid(d, n) for d, n in opsets.items()],
         )
     except Exception as error:  # onnx raises its InferenceError and, for broken attributes, several others
         shapes = ", ".join("-" if v is None else f"{v.dtype}{_dims(v)}" for v in node.inputs)

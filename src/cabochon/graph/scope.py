@@ -53,6 +53,8 @@ class Scope:
         if full not in self.used:
             tensor = self.tensors.get(self.prefix + source)
             if tensor is None:
-                raise GraphError("the model asks for a weight that the checkpoint's layout does not have", at=full)
+                raise GraphError(
+                    "the model asks for a weight that the checkpoint's layout does not have", at=full
+                )
             self.used[full] = self.tracer.initializer(self.store.store(full, tensor, columns))
         return self.used[full]

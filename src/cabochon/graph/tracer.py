@@ -52,6 +52,9 @@ class Value(ir.Value):
     def __truediv__(self, other: "Operand") -> "Value":
         return self.tracer.Div(self, other)
 
+    def __rtruediv__(self, other: "Operand") -> "Value":
+        return self.tracer.Div(other, self)
+
     def __matmul__(self, other: "Operand") -> "Value":
         return self.tracer.MatMul(self, other)
 
@@ -90,7 +93,11 @@ class Tracer:
     def initializer(self, tensor: ir.TensorProtocol) -> Value:
         """A weight or constant, read only when the graph is written."""
         value = Value(
-            self, name=tensor.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape), const_value=tensor
+            self,
+            name=tensor.name,
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(tensor.shape),
+            const_value=tensor,
         )
         self.graph.register_initializer(value)
         return value
@@ -125,7 +132,9 @@ class Tracer:
         infer(node, self.graph.opset_imports)
         return self._outputs(node)
 
-    def microsoft(self, op: str, inputs: Sequence[Any], attributes: dict[str, Any], *types: tuple[ir.Value, Dims]) -> Any:
+    def microsoft(
+        self, op: str, inputs: Sequence[Any], attributes: dict[str, Any], *types: tuple[ir.Value, Dims]
+    ) -> Any:
         """A node of com.microsoft. It has no schema here: for each output, a value of the same type, and the shape."""
         self.graph.opset_imports.setdefault("com.microsoft", 1)
         node = self._append("com.microsoft", op, inputs, attributes, len(types))
@@ -133,7 +142,9 @@ class Tracer:
             output.type, output.shape = like.type, ir.Shape(shape)
         return self._outputs(node)
 
-    def _append(self, domain: str, op: str, inputs: Sequence[Any], attributes: dict[str, Any], outputs: int) -> ir.Node:
+    def _append(
+        self, domain: str, op: str, inputs: Sequence[Any], attributes: dict[str, Any], outputs: int
+    ) -> ir.Node:
         like = next((v for v in inputs if isinstance(v, ir.Value)), None)
         name = self._unique(op)
         node = ir.Node(
@@ -150,7 +161,9 @@ class Tracer:
     def _operand(self, value: Any, like: ir.Value | None) -> Value:
         """A float takes the type of the tensor beside it, an int too if that holds integers; all else is i64."""
         integers = like is not None and like.dtype is not None and like.dtype.is_integer()
-        return self.constant(value, like if isinstance(value, float) or (isinstance(value, int) and integers) else None)
+        return self.constant(
+            value, like if isinstance(value, float) or (isinstance(value, int) and integers) else None
+        )
 
     @staticmethod
     def _outputs(node: ir.Node) -> Any:
@@ -177,7 +190,11 @@ class Tracer:
 
     def rows(self, x: Any, columns: Value | None) -> Any:
         """Of each row of the batch, the named positions; all of x (or None) where none are named.   [B, S, ...], [B, K] -> [B, K, ...]"""
-        return x if x is None or columns is None else self.GatherND(x, self.Unsqueeze(columns, [2]), batch_dims=1)
+        return (
+            x
+            if x is None or columns is None
+            else self.GatherND(x, self.Unsqueeze(columns, [2]), batch_dims=1)
+        )
 
     def model(self, properties: dict[str, str]) -> ir.Model:
         """The finished graph as a model; IR version 11 is what opset 23 asks for."""
