@@ -1,4 +1,4 @@
-"""Small checkpoints for tests: copies of the tiny ones, changed on the way, and safetensors files broken on purpose."""
+"""Small checkpoints for tests: changed copies of the tiny ones, and safetensors broken on purpose."""
 
 import json
 import shutil
@@ -8,7 +8,45 @@ from typing import Any
 
 TINY = Path(__file__).parent / "data" / "tiny"
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n"
+
 Entry = tuple[str, list[int], bytes]  # dtype, shape, data
+
+
+# The text geometry of published models, to be put over a tiny config.
+E2B = {
+    "num_hidden_layers": 35,
+    "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7,
+    "num_kv_shared_layers": 20,
+    "hidden_size": 1536,
+    "intermediate_size": 6144,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "num_global_key_value_heads": None,
+    "use_double_wide_mlp": True,
+    "hidden_size_per_layer_input": 256,
+    "vocab_size": 262144,
+    "vocab_size_per_layer_input": 262144,
+    "sliding_window": 512,
+}
+BIG = {  # the 31B model, which has keys for values, without sharing
+    "num_hidden_layers": 60,
+    "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 10,
+    "num_kv_shared_layers": 0,
+    "hidden_size": 5376,
+    "intermediate_size": 21504,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 16,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "num_global_key_value_heads": 4,
+    "attention_k_eq_v": True,
+    "use_double_wide_mlp": False,
+    "hidden_size_per_layer_input": 0,
+    "use_bidirectional_attention": "vision",
+}
 
 
 def tiny_config(name: str = "text") -> dict[str, Any]:
@@ -26,7 +64,7 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def copy(folder: Path, name: str = "text", **config: Any) -> Path:
-    """A copy of a tiny checkpoint in `folder`, with keys of config.json replaced (None as value stays null)."""
+    """A copy of a tiny checkpoint in `folder`, with keys of config.json replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in (TINY / name).iterdir():
         shutil.copyfile(file, folder / file.name)

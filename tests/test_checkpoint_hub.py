@@ -1,4 +1,4 @@
-"""A hub on the loopback serves the tiny checkpoint; huggingface_hub fetches it into a cache under tmp_path."""
+"""A hub on the loopback serves the tiny checkpoint; huggingface_hub fetches it into a cache."""
 
 import json
 import os

@@ -28,8 +28,12 @@ def test_a_folder_is_opened_as_it_is(folder):
         opened.tensors["model.embed_tokens.weight"].offset, 65536,
     )  # fmt: skip
     assert set(opened.files) == {
-        "chat_template.jinja", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-    }  # fmt: skip
+        "chat_template.jinja",
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
     with pytest.raises(TypeError):
         opened.tensors["x"] = None
 
@@ -82,40 +86,60 @@ def test_a_revision_of_a_plain_folder_is_refused(folder):
         open_checkpoint(folder, revision="main")
 
 
-def broken_config(text):
+def config_is(text):
     return lambda folder: (folder / "config.json").write_bytes(text)
 
 
+def weights_are(name):
+    return lambda folder: (folder / "model.safetensors").rename(folder / name)
+
+
+def no_config(folder):
+    (folder / "config.json").unlink()
+
+
+def config_is_a_folder(folder):
+    no_config(folder)
+    (folder / "config.json").mkdir()
+
+
+def tokenizer_is_a_pointer(folder):
+    (folder / "tokenizer.json").write_bytes(checkpoints.POINTER)
+
+
+QUANTIZED = b'{"model_type": "gemma4_text", "quantization_config": {"quant_method": "awq"}}'
+TWICE = b'{"model_type": "a", "model_type": "b"}'
+
 BROKEN = {
-    "no config": (lambda f: (f / "config.json").unlink(), SourceError, "config.json: is missing"),
-    "config is a folder": (
-        lambda f: ((f / "config.json").unlink(), (f / "config.json").mkdir()), SourceError, "config.json: is not a file",
-    ),
-    "config is empty": (broken_config(b""), ConfigError, "config.json: not JSON"),
-    "config is a list": (broken_config(b"[]"), ConfigError, "config.json: the top is a list"),
-    "config says a key twice": (
-        broken_config(b'{"model_type": "a", "model_type": "b"}'), ConfigError, "config.json: the key 'model_type' is given twice",
+    "no config": (no_config, SourceError, "config.json: is missing"),
+    "config is a folder": (config_is_a_folder, SourceError, "config.json: is not a file"),
+    "config is empty": (config_is(b""), ConfigError, "config.json: not JSON"),
+    "config is a list": (config_is(b"[]"), ConfigError, "config.json: the top is a list"),
+    "config says it twice": (
+        config_is(TWICE),
+        ConfigError,
+        "config.json: the key 'model_type' is given twice",
     ),
     "config is a pointer": (
-        broken_config(b"version https://git-lfs.github.com/spec/v1\n"), SourceError, "config.json: this is a Git LFS pointer",
+        config_is(checkpoints.POINTER),
+        SourceError,
+        "config.json: this is a Git LFS pointer",
     ),
     "tokenizer is a pointer": (
-        lambda f: (f / "tokenizer.json").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0"),
-        SourceError, "tokenizer.json: this is a Git LFS pointer",
+        tokenizer_is_a_pointer,
+        SourceError,
+        "tokenizer.json: this is a Git LFS pointer",
     ),
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), SourceError, "neither model.safetensors nor"),
-    "only an adapter": (
-        lambda f: (f / "model.safetensors").rename(f / "adapter_model.safetensors"), UnsupportedError, "a LoRA adapter",
-    ),
-    "only pickles": (
-        lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), UnsupportedError, "none was opened",
-    ),
-    "only GGUF": (lambda f: (f / "model.safetensors").rename(f / "q4.gguf"), UnsupportedError, "GGUF"),
+    "no weights": (weights_are("weights"), SourceError, "neither model.safetensors nor"),
+    "only an adapter": (weights_are("adapter_model.safetensors"), UnsupportedError, "a LoRA adapter"),
+    "only pickles": (weights_are("pytorch_model.bin"), UnsupportedError, "none was opened"),
+    "only GGUF": (weights_are("q4.gguf"), UnsupportedError, "GGUF"),
     "quantized": (
-        lambda f: checkpoints.write_config(f, checkpoints.tiny_config() | {"quantization_config": {"quant_method": "awq"}}),
-        UnsupportedError, "config.json: quantization_config: the checkpoint is quantized (awq)",
+        config_is(QUANTIZED),
+        UnsupportedError,
+        "quantization_config: the checkpoint is quantized (awq)",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -27,7 +27,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Rope:
-    """Pair j of the first `partial` of the pairs rotates by position / (theta ** (2j / head_dim) * factor)."""
+    """Pair j of the first `partial` of all pairs rotates by position / theta ** (2j / head_dim) / factor."""
 
     theta: float
     partial: float
@@ -127,7 +127,7 @@ def _overrides(text: Section, count: int) -> dict[int, Mapping[str, Any]]:
     section = text.section("per_layer_config")
     result: dict[int, Mapping[str, Any]] = {}
     for key in section.values:
-        index = int(key) if key.isascii() and key.isdigit() else count
+        index = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else count
         if index >= count or index in result:
             raise section.error(key, f"is not a layer from 0 to {count - 1}, or is given twice")
         layer = section.section(key)

@@ -27,7 +27,7 @@ _SHOWN = 30  # faults of one kind that an error lists
 Shape = tuple[int, ...]
 
 _TOWERS = re.compile(r"(?:model\.)?(vision_tower|embed_vision|audio_tower|embed_audio)\.")
-_KEYS_AND_VALUES = re.compile(r"model\.layers\.(\d+)\.self_attn\.(?:k_proj|v_proj|k_norm)\.weight")
+_KEYS_AND_VALUES = re.compile(r"model\.layers\.(\d{1,6})\.self_attn\.(?:k_proj|v_proj|k_norm)\.weight")
 
 
 @dataclass(frozen=True)
@@ -91,34 +91,36 @@ def text_tensors(tensors: Mapping[str, Tensor], config: TextConfig) -> TextTenso
     """
     shapes = expected_shapes(config)
     prefix = _prefix(tensors, shapes)
+    used, unused, faults = _sort(tensors, prefix, shapes, config)
+    if config.tied and HEAD in used and _same_values(used[HEAD], used.get(TABLE)):
+        unused[used.pop(HEAD).name] = "the head is tied: these are the bytes of embed_tokens.weight"
+    if HEAD in used:
+        shapes |= {HEAD: (config.vocab, config.hidden)}
+    faults["missing"] = _missing(shapes, used, prefix)
+    faults["wrong shape"] = _misshapen(shapes, used)
+    faults["wrong dtype"] = _other_dtypes(used)
+    _refuse(faults)
+    return TextTensors({name: used[name] for name in shapes}, unused)
+
+
+def _sort(
+    tensors: Mapping[str, Tensor], prefix: str, shapes: Mapping[str, Shape], config: TextConfig
+) -> tuple[dict[str, Tensor], dict[str, str], dict[str, list[str]]]:
+    """Used by canonical name; unused with the reason; and the names that are neither."""
     used: dict[str, Tensor] = {}
     unused: dict[str, str] = {}
-    unknown: list[str] = []
-    twice: list[str] = []
+    faults: dict[str, list[str]] = {"missing": [], "unknown": [], "stored twice": []}
     for name, tensor in tensors.items():
         canonical = _canonical(name, prefix)
         if canonical in used:
-            twice.append(f"{name} and {used[canonical].name}")
+            faults["stored twice"].append(f"{used[canonical].name} and {name}")
         elif canonical in shapes or canonical == HEAD:
             used[canonical] = tensor
         elif reason := _reason(name, canonical, config):
             unused[name] = reason
         else:
-            unknown.append(name)
-    if config.tied and HEAD in used and _same_values(used[HEAD], used.get(TABLE)):
-        unused[used.pop(HEAD).name] = "the head is tied: these are the bytes of embed_tokens.weight"
-    if HEAD in used:
-        shapes |= {HEAD: (config.vocab, config.hidden)}
-    _refuse(
-        {
-            "missing": _missing(shapes, used, prefix),
-            "unknown": unknown,
-            "stored twice": twice,
-            "wrong shape": _misshapen(shapes, used),
-            "wrong dtype": _other_dtypes(used),
-        }
-    )
-    return TextTensors({name: used[name] for name in shapes}, unused)
+            faults["unknown"].append(name)
+    return used, unused, faults
 
 
 def _prefix(tensors: Mapping[str, Tensor], shapes: Mapping[str, Shape]) -> str:
@@ -130,8 +132,9 @@ def _prefix(tensors: Mapping[str, Tensor], shapes: Mapping[str, Shape]) -> str:
         raise TensorError(
             f"none of the {len(tensors)} tensors belongs to a Gemma 4 text model; expected names such as "
             + ", ".join(f"{prefix}embed_tokens.weight" for prefix in PREFIXES),
-            at="checkpoint", remedy="check that config.json and the weights belong together",
-        )  # fmt: skip
+            at="checkpoint",
+            remedy="check that config.json and the weights belong together",
+        )
     return best
 
 
