@@ -1,13 +1,14 @@
-"""The content of a package, written into its stage: weights, graph, what travels along, documents, checksums."""
+"""The content of a package, written into its stage: weights, graph, side files, documents, checksums."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from cabochon import files
-from cabochon.package.card import card, requirements, source_license
+from cabochon.package.card import card
 from cabochon.package.facts import Digest, Facts
 from cabochon.package.layout import GRAPH, Layout, stored_weights
+from cabochon.package.notices import requirements, source_license
 from cabochon.package.provenance import provenance
 from cabochon.package.side_files import travelling
 from cabochon.package.stage_check import check_graph
@@ -26,7 +27,7 @@ _DOCUMENTS = {
 
 
 def assemble(facts: Facts, layout: Layout, stage: Path, progress: Progress) -> None:
-    """Fill `stage`, whose linked files stand already. Raises PackageError where it would not fit on the disk."""
+    """Fill `stage`, in which linked files stand already. Raises PackageError where it would not fit."""
     weights = stored_weights(facts.model)
     graph = serialize(facts.model, layout)
     along = {name: facts.checkpoint.files[name] for name in travelling(facts.checkpoint.files)}

@@ -25,7 +25,7 @@ __all__ = ["Built", "build"]
 
 @dataclass(frozen=True)
 class Built:
-    """What a build made: the package's folder, its size in bytes without linked files, what a user should know."""
+    """What a build made. `nbytes`: of the package without linked files; `remarks`: what to know."""
 
     path: Path
     target: str
@@ -52,12 +52,12 @@ def build(
 ) -> Built:
     """Build the text package `out` from the checkpoint `source`, a folder or a hub id.
 
-    `weights="link"` uses the checkpoint's own files where the bytes are the same, as hard links, and copies the rest.
-    `license` counts where the source says nothing. `allow_missing` names what may be absent: "tokenizer",
-    "generation_config", "chat_template". `command` goes into provenance.json as given.
+    `weights="link"` makes the checkpoint's own files part of the package, as hard links, where the bytes are
+    the same, and copies the rest. `license` counts where the source says nothing. `allow_missing` names what
+    may be absent: "tokenizer", "generation_config", "chat_template". `command` is recorded as given.
 
-    Nothing stands under `out` before everything does. Raises SourceError for the checkpoint, TargetError for a target
-    that cannot carry the precision, PackageError for `out` or a full disk.
+    Nothing stands under `out` before everything does. Raises SourceError for the checkpoint, TargetError for
+    a target that cannot carry the precision, PackageError for `out` or a full disk.
     """
     started, out = time.monotonic(), Path(out)
     chosen, stored = _choose(target, precision, weights)
@@ -117,7 +117,7 @@ def _remarks(facts: Facts, layout: Layout, license: str | None) -> Iterator[str]
         rest = f" and {len(others)} more" if others else ""
         yield f"copied, not linked: {first}{rest}: {reason}"
     if layout.links:
-        yield f"{', '.join(layout.links)}: the checkpoint's own file under another name; a change in one is in both"
+        yield f"{', '.join(layout.links)}: another name of the checkpoint's file; a change in one is in both"
     if license and license != facts.license.id:
         yield f"--license {license} is not used: {facts.license.evidence}"
     if facts.license.id == "unknown":

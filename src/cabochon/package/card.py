@@ -1,6 +1,7 @@
 """README.md of a package: a model card computed from the graph, the config and what was written."""
 
 import io
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +10,7 @@ from cabochon.package.contracts import fusions, hidden_tap, operators
 from cabochon.package.facts import Facts, installed
 from cabochon.package.snippet import snippet
 
-__all__ = ["card", "requirements", "source_license"]
-
-_WHEELS = {
-    "CPUExecutionProvider": "onnxruntime",
-    "CUDAExecutionProvider": "onnxruntime-gpu",
-    "WebGpuExecutionProvider": "onnxruntime-webgpu",
-}
+__all__ = ["card"]
 
 
 def card(facts: Facts, files: dict[str, str]) -> str:
@@ -34,8 +29,8 @@ def card(facts: Facts, files: dict[str, str]) -> str:
 
 
 _EVIDENCE = (
-    "A build proves nothing about results. `cabochon parity PACKAGE SOURCE` compares this package with the original "
-    "model in transformers, forward and greedy, and writes what it found into `evidence/`."
+    "A build proves nothing about results. `cabochon parity PACKAGE SOURCE` compares this package with the "
+    "original model in transformers, forward and greedy, and writes what it found into `evidence/`."
 )
 
 
@@ -63,7 +58,7 @@ def _introduction(facts: Facts) -> str:
             "",
             f"- **Source**: {source}{revision} ({facts.license.id})",
             f"- **dtype / EP**: `{facts.dtype}` / `{facts.target.provider}`",
-            f"- **Built by**: cabochon {__version__}, onnx {installed('onnx')}, onnx_ir {installed('onnx_ir')}",
+            f"- **Built by**: cabochon {__version__} with onnx_ir {installed('onnx_ir')}",
         ]
     )
 
@@ -85,11 +80,8 @@ def _contract_rows(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "Key/value caches", _caches(found)
     if config.per_layer_input:
         yield "Per-layer input", f"`hidden_size_per_layer_input={config.per_layer_input}`"
-    wide = ", twice as wide in layers that share" if found["double_wide_mlp"] else ""
-    yield (
-        "MLP",
-        f"gated GELU (tanh), {' / '.join(map(str, sorted({x.intermediate for x in config.layers})))}{wide}",
-    )
+    widths = Counter(layer.intermediate for layer in config.layers)
+    yield "MLP", "gated GELU (tanh), width " + ", ".join(f"{w} in {n} layers" for w, n in widths.items())
     cap = f"soft-capped at {config.softcap}" if config.softcap else "not capped"
     yield "Logits", f"{cap}; head {'tied to the embedding table' if config.tied else 'of its own'}"
     yield "Embedding scale", f"{facts.properties['cabochon.embed_scale']} (√hidden in {facts.dtype})"
@@ -113,13 +105,13 @@ def _caches(found: dict[str, Any]) -> str:
 def _runtime_notes(facts: Facts) -> Iterator[str]:
     yield "`attention_mask` spans every token fed so far, evicted ones included; positions derive from it."
     yield (
-        "`logits_to_keep` (int64 scalar, optional) asks for the logits of the last K real tokens of each row; "
-        f"here it is {facts.logits_to_keep} unless given, and 0 means all."
+        "`logits_to_keep` (int64 scalar, optional) asks for the logits of the last K real tokens of each "
+        f"row, 0 for all; {facts.logits_to_keep} unless given."
     )
     if facts.config.window is not None:
         yield (
-            f"Sliding layers see {facts.config.window} keys, the token itself included. The front of their caches "
-            f"may be dropped down to the last {facts.config.window - 1} real entries; they have a length of their own."
+            f"Sliding layers see {facts.config.window} keys, the token itself included. Their caches have a "
+            f"length of their own: all but the last {facts.config.window - 1} real entries may be dropped."
         )
     if tap := hidden_tap(facts.model):
         yield f"`{tap}` is the hidden state after the final norm, the head's input; generation ignores it."
@@ -129,8 +121,8 @@ def _runtime_notes(facts: Facts) -> Iterator[str]:
 def _limits(facts: Facts) -> Iterator[str]:
     if facts.properties["cabochon.mask"] == "left-justified":
         yield (
-            "Rows of `attention_mask` are left-justified: real tokens first, in decode steps too. More than one row "
-            "works for a whole prefill and for single-token steps; chunks with a past go row by row."
+            "Rows of `attention_mask` are left-justified: real tokens first, in decode steps too. More than "
+            "one row works for a whole prefill and for single-token steps; chunks with a past go row by row."
         )
     else:
         yield "Zeros may stand anywhere in `attention_mask`: padding on either side, or tokens taken back."
@@ -140,40 +132,9 @@ def _limits(facts: Facts) -> Iterator[str]:
     yield "Text only: no images, no sound."
     if facts.linked:
         yield (
-            f"{', '.join(f'`{name}`' for name in facts.linked)} is another name of the checkpoint's own file: "
-            "changing one changes the other, and it holds tensors that this package does not use."
+            f"{', '.join(f'`{name}`' for name in facts.linked)}: another name of the checkpoint's own file. "
+            "A change in one is in both, and it may hold tensors that this package does not use."
         )
-
-
-def source_license(facts: Facts) -> str:
-    """The text of SOURCE_LICENSE.md."""
-    lines = [f"# License of {facts.name}", "", f"`{facts.license.id}`: {facts.license.evidence}."]
-    if facts.url:
-        lines += ["", f"Source: {facts.url}"]
-    if facts.license.text is not None:
-        lines += ["", "Its licence file, as it came with the checkpoint:", "", facts.license.text.rstrip()]
-    elif facts.license.id == "gemma":
-        lines += ["", "Terms: https://ai.google.dev/gemma/terms"]
-    else:
-        lines += [
-            "",
-            "The checkpoint came without a licence file; its text is not repeated here from memory.",
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def requirements(facts: Facts) -> str:
-    """The text of runtime-requirements.txt: the wheels that were installed where the package was built."""
-    wheel = _WHEELS[facts.target.provider]
-    pinned = [f"{name}=={found}" for name in (wheel, "numpy", "tokenizers") if (found := installed(name))]
-    lines = [
-        f"# Installed where this package was built by cabochon {__version__}; evidence/ says what was run with it."
-    ]
-    if installed(wheel) is None:
-        lines.append(f"# {facts.target.provider} comes with {wheel}, which was not installed there.")
-    if caveat := facts.target.caveats.get(facts.precision.name):
-        lines.append(f"# {facts.precision.name} on {facts.target.name}: {caveat}.")
-    return "\n".join([*lines, *pinned]) + "\n"
 
 
 def _table(head: tuple[str, str], rows: Any) -> str:

@@ -17,7 +17,7 @@ _FUSIONS = {"SkipSimplifiedLayerNormalization": "skip_norm", "FusedMatMul": "fus
 
 
 def operators(model: ir.Model) -> dict[str, int]:
-    """How many nodes of each operator the graph has, most frequent first. Those of other domains carry its name."""
+    """How many nodes of each operator the graph has, most frequent first; other domains are spelled out."""
     counts = Counter(
         f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         for node in ir.traversal.RecursiveGraphIterator(model.graph)
@@ -59,9 +59,10 @@ def hidden_tap(model: ir.Model) -> str | None:
 
 
 def contracts(config: TextConfig, raw: Mapping[str, Any], model: ir.Model) -> dict[str, Any]:
-    """The geometry in the words of the records that this project began with. What a model lacks is not mentioned.
+    """The geometry, in the words of the records that this project began with.
 
-    Cache owners and head sizes come from the graph's ports, the rest from the config.
+    Cache owners and head sizes come from the graph's ports, the rest from the config. What a model lacks is
+    not mentioned.
     """
     owned = owners(model)
     found: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What is known about a package while it is being built; provenance and card are written from nothing else."""
+"""What is known of a package while it is built; provenance and card are written from nothing else."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Digest:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that a package's documents are derived from. `digests`: of the graph and the files of weights."""
+    """All that a package's documents are derived from. `digests`: of the graph and the files of weights."""
 
     checkpoint: Checkpoint
     config: TextConfig

@@ -22,7 +22,7 @@ _LICENSE_LIMIT = 1 << 20  # bytes; a longer file is no licence
 
 @dataclass(frozen=True)
 class License:
-    """The identifier ("apache-2.0", "gemma", "other", "unknown"), what says so, and the text where it is known."""
+    """The identifier ("apache-2.0", "gemma", "other", "unknown"), what says so, and the text if known."""
 
     id: str
     evidence: str
@@ -30,7 +30,7 @@ class License:
 
 
 def find_license(files: Mapping[str, Path], asked: str | None = None) -> License:
-    """The licence as the source's card says it, or its licence file, or as `asked`; "unknown" without any of them."""
+    """The licence as the source's card says it, else its licence file, else as `asked`, else "unknown"."""
     file = next((name for name in _FILES if name in files), None)
     text = _text(files[file]) if file else None
     if "README.md" in files and isinstance(said := front_matter(files["README.md"]).get("license"), str):
@@ -48,7 +48,7 @@ def find_license(files: Mapping[str, Path], asked: str | None = None) -> License
 
 
 def front_matter(card: Path) -> dict[str, Any]:
-    """The YAML between the first two lines of dashes of a model card; empty where there is none that can be read."""
+    """The YAML between the first two lines of dashes of a model card; empty where none can be read."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

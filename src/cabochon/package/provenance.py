@@ -1,4 +1,4 @@
-"""provenance.json: where a package comes from and what was done, in the form of the record this project began with."""
+"""provenance.json: where a package comes from and what was done to it."""
 
 import json
 import platform
@@ -19,7 +19,7 @@ _TOOLS = ("numpy", "ml_dtypes", "onnx", "onnx_ir", "protobuf")
 
 
 def provenance(facts: Facts) -> str:
-    """The text of provenance.json. It holds no time and no path of its own, so that rebuilds are the same bytes."""
+    """The text of provenance.json. It holds neither time nor place, so that rebuilds are the same bytes."""
     record = {
         "target": _source(facts),
         "build": _build(facts),

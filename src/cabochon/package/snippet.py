@@ -11,7 +11,7 @@ _BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 
 
 def snippet(facts: Facts) -> str:
-    """Python that feeds a prompt to an empty cache and prints the next token. It runs in the package's folder."""
+    """Python that feeds a prompt and prints the next token. It runs in the package's folder."""
     ports = owners(facts.model)
     common, _ = Counter(ports.values()).most_common(1)[0]
     others = {layer: port for layer, port in ports.items() if port != common}
@@ -40,7 +40,8 @@ def _ids(facts: Facts) -> list[str]:
         return [
             "from tokenizers import Tokenizer",
             "",
-            'ids = np.array([Tokenizer.from_file("tokenizer.json").encode("Why is the sky blue?").ids], np.int64)',
+            'tokenizer = Tokenizer.from_file("tokenizer.json")',
+            'ids = np.array([tokenizer.encode("Why is the sky blue?").ids], np.int64)  # [1, S]',
         ]
     return ["", "ids = np.array([[2]], np.int64)  # [1, S]: your token ids, the first one is <bos>"]
 
@@ -56,7 +57,7 @@ def _numpy_name(facts: Facts) -> str:
 
 
 def _run(facts: Facts) -> list[str]:
-    shape = f"# [1, S, {facts.config.vocab}]"
+    shape = f"# [1, {'kept' if facts.logits_to_keep else 'S'}, {facts.config.vocab}]"
     if facts.dtype != "bfloat16":
         return [
             f'logits = session.run(["logits"], feeds)[0]  {shape}',
