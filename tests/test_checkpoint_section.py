@@ -16,7 +16,7 @@ def test_only_a_whole_number_is_an_integer(value):
     assert f"is {value!r}; expected a whole number, 1 or more" in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [True, "1e-6", None, 0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("value", [True, "1e-6", None, 0, -1.0, float("inf"), float("nan"), 10**400])
 def test_only_a_number_above_0_is_positive(value):
     with pytest.raises(ConfigError, match="expected a number above 0"):
         section(eps=value).positive("eps")

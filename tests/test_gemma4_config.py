@@ -227,3 +227,26 @@ def test_every_known_key_has_a_reason():
     assert all(TEXT_KEYS.values()) and all(TOP_KEYS.values())
     assert set(checkpoints.tiny_config()) <= set(TEXT_KEYS)
     assert set(checkpoints.tiny_config("target")) <= set(TOP_KEYS)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("geometry", [{}, checkpoints.E2B, checkpoints.BIG], ids=["tiny", "e2b", "31b"])
+@pytest.mark.parametrize("spelling", [checkpoints.published, None], ids=["published", "saved"])
+def test_the_config_class_of_transformers_reads_the_same(geometry, spelling):
+    from transformers import Gemma4TextConfig
+
+    raw = checkpoints.published(config()) | geometry
+    if spelling is None:
+        raw = json.loads(Gemma4TextConfig(**raw).to_json_string())
+        assert "per_layer_config" in raw and "global_head_dim" not in raw
+    theirs, ours = Gemma4TextConfig(**raw), read_text_config(raw)
+    assert [layer.kind for layer in ours.layers] == theirs.layer_types
+    assert [(layer.head_dim, layer.kv_heads) for layer in ours.layers] == [
+        (layer.head_dim, layer.num_key_value_heads) for layer in theirs.per_layer_config
+    ]
+    assert [layer.shares_kv for layer in ours.layers] == [mode == "reuse" for mode in theirs.kv_sharing_modes]
+    stored = {i for i, mode in enumerate(theirs.kv_sharing_modes) if mode == "store"}
+    assert {layer.cache for layer in ours.layers if layer.shares_kv} <= stored
+    assert (ours.eps, ours.softcap, ours.tied) == (
+        theirs.rms_norm_eps, theirs.final_logit_softcapping, theirs.tie_word_embeddings,
+    )  # fmt: skip

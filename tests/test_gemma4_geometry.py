@@ -104,6 +104,11 @@ def test_the_factor_and_the_share_of_a_rotation():
 
 
 WRONG = {
+    "too many layers": (
+        config(num_hidden_layers=10**12, layer_types=None),
+        "num_hidden_layers",
+        "10000 at most",
+    ),
     "too few kinds": (
         config(layer_types=[FULL] * 9),
         "layer_types",

@@ -50,9 +50,9 @@ class Section:
         return None if value is None or (type(value) is int and value == 0) else self.integer(key)
 
     def positive(self, key: str, default: Any = _REQUIRED) -> float:
-        """A finite number above 0."""
+        """A number above 0 that fits into a float."""
         value = self._get(key, default)
-        if type(value) not in (int, float) or not 0 < value < float("inf"):
+        if type(value) not in (int, float) or not 0 < value < 1e300:
             raise self.error(key, f"is {value!r}; expected a number above 0")
         return float(value)
 

@@ -9,6 +9,7 @@ from cabochon.checkpoint.section import Section
 __all__ = ["FULL", "SLIDING", "Layer", "Rope", "read_layers", "read_rope"]
 
 SLIDING, FULL = "sliding_attention", "full_attention"
+_MOST_LAYERS = 10_000  # the largest of the family has 60; more is a typing error that would take all memory
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def read_layers(text: Section) -> tuple[Layer, ...]:
 
 def _kinds(text: Section) -> list[str]:
     count = text.integer("num_hidden_layers")
+    if count > _MOST_LAYERS:
+        raise text.error("num_hidden_layers", f"is {count}; expected {_MOST_LAYERS} at most")
     written: Any = text.values.get("layer_types")
     if written is None:  # every sixth is full, the default of transformers
         written = [SLIDING if (i + 1) % 6 else FULL for i in range(count)]
