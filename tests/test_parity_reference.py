@@ -1,14 +1,13 @@
 """The reference answers what it was recorded to answer, and refuses to be one where loading was not clean."""
 
 import json
-import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import checkpoints
 from cabochon.errors import ParityError
 from cabochon.parity import reference
 from cabochon.parity.prompts import Prompt
@@ -70,60 +69,23 @@ def test_half_precision_is_answered_twice(tmp_path: Path) -> None:
     assert 1e-3 < np.abs(half.logits - full.logits).max() / np.abs(full.logits).max() < 0.3
 
 
-def changed(folder: Path, to: Path, edit: Callable[[dict[str, Any], dict[str, np.ndarray]], None]) -> Path:
-    """A copy of a checkpoint with its text config and tensors edited (raw bytes by name, BF16 as uint16)."""
-    raw = (folder / "model.safetensors").read_bytes()
-    size = struct.unpack("<Q", raw[:8])[0]
-    header, data = json.loads(raw[8 : 8 + size]), raw[8 + size :]
-    header.pop("__metadata__", None)
-    tensors = {
-        n: np.frombuffer(data[slice(*h["data_offsets"])], np.uint16).reshape(h["shape"])
-        for n, h in header.items()
-    }
-    written = config(folder)
-    edit(written, tensors)
-    to.mkdir()
-    (to / "config.json").write_text(json.dumps(written))
-    entries, offset = {}, 0
-    for name, array in tensors.items():
-        entries[name] = {
-            "dtype": "BF16",
-            "shape": array.shape,
-            "data_offsets": [offset, offset + array.nbytes],
-        }
-        offset += array.nbytes
-    head = json.dumps(entries).encode()
-    body = b"".join(array.tobytes() for array in tensors.values())
-    (to / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + body)
-    return to
-
-
 @pytest.mark.parity
 def test_shared_caches_without_per_layer_inputs(tmp_path: Path) -> None:
     """transformers 5.24 raises a TypeError on several queries here, unless asked for hidden states."""
-
-    def without(written: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        written["hidden_size_per_layer_input"] = 0
-        for name in [n for n in tensors if "per_layer" in n]:
-            del tensors[name]
-
-    source = changed(DATA / "text", tmp_path / "source", without)
-    answer = record(source, tmp_path, [Prompt("p", (2, 5, 487, 34, 502, 346, 492, 439, 480, 6))]).answers[
-        "f32"
-    ]["p"]
+    source = checkpoints.copy(tmp_path / "source", hidden_size_per_layer_input=0)
+    checkpoints.change(source, lambda all: {name: t for name, t in all.items() if "per_layer" not in name})
+    prompt = Prompt("p", (2, 5, 487, 34, 502, 346, 492, 439, 480, 6))
+    answer = record(source, tmp_path, [prompt]).answers["f32"]["p"]
     assert np.isfinite(answer.logits).all()
     assert len(answer.tokens) == 32
 
 
 @pytest.mark.parity
 def test_a_checkpoint_with_a_missing_tensor_is_no_reference(tmp_path: Path) -> None:
-    def edit(_: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        del tensors["model.layers.3.mlp.up_proj.weight"]
-
-    source = changed(DATA / "text", tmp_path / "source", edit)
-    with pytest.raises(
-        ParityError, match=r"missing_keys: model\.layers\.3\.mlp\.up_proj\.weight \(1 in all\)"
-    ):
+    gone = "model.layers.3.mlp.up_proj.weight"
+    source = checkpoints.copy(tmp_path / "source")
+    checkpoints.change(source, lambda all: {name: t for name, t in all.items() if name != gone})
+    with pytest.raises(ParityError, match=rf"missing_keys: {gone} \(1 in all\)"):
         record(source, tmp_path, [Prompt("p", (2, 5))])
     with pytest.raises(ParityError, match="gemma4_assistant"):
         record(DATA / "assistant", tmp_path, [Prompt("p", (2, 5))])

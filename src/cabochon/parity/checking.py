@@ -8,8 +8,9 @@ from typing import Any
 from cabochon.errors import ParityError
 from cabochon.parity import reports
 from cabochon.parity.evidence import Evidence, Verdict, identity, versions, write
-from cabochon.parity.levels import STRICT, Compared, Trial, derived, run
+from cabochon.parity.levels import STRICT, Compared, Trial, halves, run
 from cabochon.parity.prompts import Prompt, prompts
+from cabochon.parity.ranges import measure
 from cabochon.parity.reference import Recording, record
 from cabochon.parity.subject import Subject
 from cabochon.parity.widened import read_graph, widen
@@ -76,17 +77,48 @@ def _check(
         checkpoint.root, checkpoint.config, asked,
         precision=precision, folder=place / "reference", new_tokens=new_tokens, progress=progress,
     )  # fmt: skip
-    results: list[tuple[Trial, list[Compared]]] = []
-    for trial, graph in _trials(package, precision, recording, place):
-        subject = Subject.open(graph, threads=threads)
-        results.append((trial, run(trial, subject, asked, recording.answers[trial.precision], progress)))
+    results = [
+        (trial, _run(trial, graph, asked, recording, threads, progress))
+        for trial, graph in _trials(package, precision, recording, place)
+    ]
     facts = {
         "package": identity(package, metadata),
         "source": {"id": checkpoint.id, "revision": checkpoint.revision},
         "reference": dict(recording.identity),
         "versions": versions(),
     }
-    return Evidence(package, tuple(_written(package, results, facts)))
+    verdicts = list(_written(package, results, facts))
+    if precision == "f16":
+        progress("f16 range")
+        verdicts.append(_range(package, place / "twin", asked, threads, facts))
+    return Evidence(package, tuple(verdicts))
+
+
+def _run(
+    trial: Trial,
+    graph: Path,
+    asked: list[Prompt],
+    recording: Recording,
+    threads: int | None,
+    progress: Callable[[str], None],
+) -> list[Compared]:
+    """The session is let go of before the next graph is loaded."""
+    return run(
+        trial, Subject.open(graph, threads=threads), asked, recording.answers[trial.precision], progress
+    )
+
+
+def _range(
+    package: Path, twin: Path, asked: list[Prompt], threads: int | None, facts: Mapping[str, Any]
+) -> Verdict:
+    report = measure(package, twin, asked, threads)
+    told = {key: facts[key] for key in ("package", "versions")}
+    return Verdict(
+        "f16 range",
+        report.passed,
+        report.summary,
+        write(package, "f16_range.json", report.document(asked, told)),
+    )
 
 
 def _prompts(package: Path, metadata: Mapping[str, str], config: Mapping[str, Any]) -> list[Prompt]:
@@ -103,15 +135,12 @@ def _prompts(package: Path, metadata: Mapping[str, str], config: Mapping[str, An
 def _trials(package: Path, precision: str, recording: Recording, place: Path) -> Iterator[tuple[Trial, Path]]:
     """The ways to run this package, each with its graph: itself where a CPU can, its f32 twin for halves."""
     if precision == "f32":
-        yield Trial(DIRECT, "f32", STRICT, STRICT, exact=True), package / "model.onnx"
+        yield Trial(DIRECT, "f32", STRICT, STRICT), package / "model.onnx"
         return
     if precision == "f16":
-        limits = derived(recording.answers["f16"], recording.answers["f32"])
-        yield Trial(DIRECT, "f16", *limits, exact=False), package / "model.onnx"
-    yield (
-        Trial(TWIN.format(precision=precision), "f32", STRICT, STRICT, exact=True),
-        widen(package, place / "twin"),
-    )
+        trial = halves(DIRECT, "f16", recording.answers["f16"], recording.answers["f32"])
+        yield trial, package / "model.onnx"
+    yield Trial(TWIN.format(precision=precision), "f32", STRICT, STRICT), widen(package, place / "twin")
 
 
 def _written(package: Path, results: reports.Results, facts: Mapping[str, Any]) -> Iterator[Verdict]:

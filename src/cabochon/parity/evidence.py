@@ -1,7 +1,7 @@
 """What a check found, and the files in which a package carries it."""
 
-import hashlib
 import json
+import math
 import os
 import platform
 from collections.abc import Mapping
@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from cabochon import files
 
 __all__ = ["Evidence", "Verdict", "identity", "versions", "write"]
 
@@ -56,21 +58,30 @@ def versions(*more: str) -> dict[str, str]:
 
 def identity(package: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     """What ties evidence to what it was measured on: target, precision, hashes of graph and weights."""
-    files = [path for path in (package / "model.onnx", package / "model.onnx.data") if path.is_file()]
+    found = sorted([*package.glob("model.onnx*"), *package.glob("*.safetensors")])
     return {
         "target": metadata.get("cabochon.target"),
         "precision": metadata.get("cabochon.precision"),
-        "sha256": {path.name: _sha256(path) for path in files},
+        "sha256": {path.name: files.sha256(path) for path in found},
     }
 
 
 def write(package: Path, name: str, document: Mapping[str, Any]) -> str:
     """Writes `evidence/<name>`, whole or not at all, and its line in SHA256SUMS. Returns its path inside."""
     inside = f"evidence/{name}"
-    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=True)
+    text = json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False)
     _replace(package / inside, text + "\n")
     _note_sum(package, inside)
     return inside
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become the strings "nan" and "inf"."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _replace(path: Path, text: str) -> None:
@@ -88,10 +99,5 @@ def _note_sum(package: Path, inside: str) -> None:
     if not sums.is_file():
         return
     lines = dict(line.split("  ", 1)[::-1] for line in sums.read_text(encoding="utf-8").splitlines() if line)
-    lines[inside] = _sha256(package / inside)
+    lines[inside] = files.sha256(package / inside)
     _replace(sums, "".join(f"{digest}  {name}\n" for name, digest in sorted(lines.items())))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -5,13 +5,14 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cabochon.errors import ParityError
 from cabochon.parity.evidence import Evidence, Verdict, identity, versions, write
 from cabochon.parity.subject import Subject
-from cabochon.parity.widened import widen
+from cabochon.parity.widened import read_graph, widen
 
 __all__ = ["TABLE", "TOLERANCES", "Known", "check_known", "read_table"]
 
@@ -47,8 +48,14 @@ class Known:
 def read_table(path: Path = TABLE) -> tuple[str, list[Known]]:
     """Where the figures come from, and the figures."""
     table = json.loads(path.read_text(encoding="utf-8"))
-    rows = [{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()} for row in table["models"]]
-    return table["source"], [Known(**row) for row in rows]
+    return table["source"], [_known(row) for row in table["models"]]
+
+
+def _known(row: Mapping[str, Any]) -> Known:
+    lists: dict[str, Any] = {
+        key: tuple(row[key]) for key in ("prompt_ids", "top_ids", "top_logits", "greedy_ids")
+    }
+    return Known(**{**row, **lists})
 
 
 def check_known(
@@ -87,8 +94,6 @@ def check_known(
 
 
 def _subject(package: Path, place: Path, threads: int | None) -> tuple[Subject, str, str]:
-    from cabochon.parity.widened import read_graph
-
     metadata = {item.key: item.value for item in read_graph(package).metadata_props}
     precision = metadata.get("cabochon.precision", "")
     if precision == "f32":

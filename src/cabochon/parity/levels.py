@@ -10,7 +10,7 @@ from cabochon.parity.prompts import Prompt
 from cabochon.parity.reference import Answer
 from cabochon.parity.subject import Subject
 
-__all__ = ["STRICT", "Compared", "Generated", "Trial", "derived", "generated", "run"]
+__all__ = ["STRICT", "Compared", "Generated", "Trial", "generated", "halves", "run"]
 
 STRICT = Threshold(
     relative=1e-4,
@@ -24,14 +24,14 @@ CEILING = 0.1
 class Trial:
     """One way to run a package, the precision of the reference it is held to, and the limits.
 
-    `exact`: greedy tokens must be equal. Otherwise (half precision) see `Generated.passed`.
+    noise: by prompt, how far the reference's own rounding moves a logit. None in f32: tokens must be equal.
     """
 
     how: str
     precision: str
     logits: Threshold
     hidden: Threshold
-    exact: bool
+    noise: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Generated:
-    """L5 of one prompt. `noise` is the difference of logits that the trial's limits allow.
+    """L5 of one prompt. noise: how far the reference's rounding moves a logit of this prompt, 0 in f32.
 
     tokens: the package's own greedy tokens. disagreements: found by feeding the *reference's* tokens to the
     end, so that every step is examined even after a first difference.
@@ -68,7 +68,7 @@ class Generated:
         """equal; tie: every disagreement lies within the noise, for the reference too; different."""
         if self.equal:
             return "equal"
-        within = all(d.reference_margin <= self.noise for d in self.disagreements)
+        within = all(d.reference_margin < self.noise for d in self.disagreements)
         return "tie" if self.disagreements and within else "different"
 
     @property
@@ -88,26 +88,27 @@ class Compared:
     generated: Generated | None
 
 
-def derived(own: Mapping[str, Answer], exact: Mapping[str, Answer]) -> tuple[Threshold, Threshold]:
-    """Limits for logits and hidden states in half precision, measured on the reference itself.
+def halves(how: str, precision: str, own: Mapping[str, Answer], exact: Mapping[str, Answer]) -> Trial:
+    """A trial in half precision, its limits measured on the reference itself.
 
-    The reference in half precision differs from its own f32 arithmetic on the same weights by its rounding
-    noise. A right package rounds as much, in other places; by the triangle inequality the two lie within
-    twice that noise.
+    The reference in half precision (`own`) differs from its f32 arithmetic on the same weights (`exact`) by
+    its rounding noise. A right package rounds as much, in other places; by the triangle inequality the two lie
+    within twice that noise.
     """
+    logits = {name: difference(own[name].logits, exact[name].logits) for name in own}
+    hidden = [difference(own[name].hidden, exact[name].hidden) for name in own]
+    noise = {name: found.relative * float(np.abs(exact[name].logits).max()) for name, found in logits.items()}
+    return Trial(how, precision, _twice(logits.values()), _twice(hidden), noise)
 
-    def threshold(part: str) -> Threshold:
-        relative, angle = widest(
-            difference(getattr(own[name], part), getattr(exact[name], part)) for name in own
-        )
-        return Threshold(
-            relative=min(2 * relative, CEILING),
-            cosine=float(np.cos(min(2 * angle, np.pi))),
-            chosen="twice the distance of the reference from its own f32 arithmetic on the same weights, "
-            f"over all prompts ({relative:.3g} relative, {angle:.3g} rad), at most {CEILING}",
-        )
 
-    return threshold("logits"), threshold("hidden")
+def _twice(noise: Iterable[Difference]) -> Threshold:
+    relative, angle = widest(noise)
+    return Threshold(
+        relative=min(2 * relative, CEILING),
+        cosine=float(np.cos(min(2 * angle, np.pi))),
+        chosen="twice the distance of the reference from its own f32 arithmetic on the same weights, "
+        f"over all prompts ({relative:.3g} relative, {angle:.3g} rad), at most {CEILING}",
+    )
 
 
 def run(
@@ -126,7 +127,7 @@ def _compared(
 ) -> Compared:
     progress(f"{trial.how}: {prompt.name}")
     logits, hidden = subject.forward(prompt.ids)
-    noise = trial.logits.relative * float(np.abs(answer.logits).max())
+    noise = trial.noise[prompt.name] if trial.noise else 0.0
     return Compared(
         prompt,
         difference(logits, answer.logits),

@@ -5,7 +5,7 @@ run with a maximum taken of every value, and the report names each one that f16 
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,15 @@ HOW = (
 
 @dataclass(frozen=True)
 class Edge:
-    """A value of the graph, the operator that makes it, its largest magnitude and the prompt it came with."""
+    """A value of the graph and its largest magnitude.
+
+    op: the operator that makes it. weight: the checkpoint tensor which that reads, if any. prompt: where the
+    maximum was met.
+    """
 
     name: str
     op: str
+    weight: str | None
     maximum: float
     prompt: str
 
@@ -72,7 +77,7 @@ class RangeReport:
         top = self.edges[0]
         return (
             f"{len(self.edges)} values, {len(self.errors)} beyond f16, {len(self.warnings)} near its end; "
-            f"largest {top.maximum:.6g} in {top.name}"
+            f"largest {top.maximum:.6g} in {top.name}" + (f" ({top.weight})" if top.weight else "")
         )
 
     def document(self, prompts: Sequence[Prompt], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,18 +135,20 @@ def measure(package: Path, twin: Path, prompts: Sequence[Prompt], threads: int |
             maximum = float(value)
             if name not in largest or not maximum <= largest[name][0]:  # NaN counts as largest
                 largest[name] = (maximum, prompt.name)
-    found = [Edge(name, op, *largest[PREFIX + name]) for name, op in edges.items()]
+    found = [Edge(name, *made, *largest[PREFIX + name]) for name, made in edges.items()]
     return RangeReport(tuple(sorted(found, key=lambda edge: -np.nan_to_num(edge.maximum, nan=np.inf))))
 
 
-def _edges(model: Any) -> Iterator[tuple[str, str]]:
-    """Names and operators of the values that depend on the input and have the floating type of the caches."""
+def _edges(model: Any) -> Iterator[tuple[str, tuple[str, str | None]]]:
+    """The values that depend on the input and have the type of the logits: name, operator, weight."""
     graph = model.graph
     types = {v.name: v.type.tensor_type.elem_type for v in [*graph.value_info, *graph.input, *graph.output]}
-    floating = types["logits"]
+    weights = {t.name: t.name for t in graph.initializer if t.name.startswith(("model.", "lm_head."))}
     fed = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
     for node in graph.node:
-        if not fed.intersection(node.input):
+        weight = next((weights[name] for name in node.input if name in weights), None)
+        if not fed.intersection(node.input):  # a transposed weight is that weight
+            weights |= dict.fromkeys(node.output, weight) if weight else {}
             continue
         for name in filter(None, node.output):
             fed.add(name)
@@ -149,11 +156,11 @@ def _edges(model: Any) -> Iterator[tuple[str, str]]:
                 raise ParityError(
                     f"value {name!r} has no type, so its range cannot be judged", at="model.onnx"
                 )
-            if types[name] == floating:
-                yield name, node.op_type
+            if types[name] == types["logits"]:
+                yield name, (node.op_type, weight)
 
 
-def _take_maxima(graph: Any, edges: Mapping[str, str]) -> None:
+def _take_maxima(graph: Any, edges: Iterable[str]) -> None:
     """Adds a scalar output for each edge: ReduceMax(Abs(edge))."""
     from onnx import ValueInfoProto, helper
 

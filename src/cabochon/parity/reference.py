@@ -102,6 +102,9 @@ def _load(
     model, info = getattr(transformers, CLASSES[kind]).from_pretrained(
         source, dtype=dtype, output_loading_info=True, local_files_only=True
     )
+    model.generation_config = transformers.GenerationConfig(
+        pad_token_id=0
+    )  # no penalties of the checkpoint's
     identity = {
         "library": f"transformers {transformers.__version__}, torch {torch.__version__}, cpu",
         "class": CLASSES[kind],
@@ -161,12 +164,9 @@ def _stored(x: Any, path: Path) -> np.ndarray:
 
 def _greedy(torch: Any, model: Any, ids: Any, new_tokens: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Greedy tokens, never stopped by an end token, and the top-2 margin of each step."""
-    from transformers import GenerationConfig
-
-    plain = GenerationConfig(do_sample=False, max_new_tokens=new_tokens, pad_token_id=0)
     out = model.generate(
-        input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=plain,
-        return_dict_in_generate=True, output_scores=True, output_hidden_states=True,
+        input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, do_sample=False,
+        eos_token_id=[], return_dict_in_generate=True, output_scores=True, output_hidden_states=True,
     )  # fmt: skip
     top = [torch.topk(score[0].float(), 2).values for score in out.scores]
     return tuple(out.sequences[0, ids.shape[1] :].tolist()), tuple(float(a - b) for a, b in top)

@@ -100,7 +100,11 @@ def _widen_external(tensor: Any, package: Path, data: BinaryIO) -> None:
         data.write(block.astype(np.float32 if half else dtype, copy=False).tobytes())
     if half:
         tensor.data_type = onnx.TensorProto.FLOAT
-    onnx.external_data_helper.set_external_data(tensor, "model.onnx.data", start, data.tell() - start)
+    placed = {"location": "model.onnx.data", "offset": start, "length": data.tell() - start}
+    del tensor.external_data[:]
+    tensor.external_data.extend(
+        onnx.StringStringEntryProto(key=key, value=str(value)) for key, value in placed.items()
+    )
 
 
 def _blocks(path: Path, offset: int, dtype: np.dtype[Any], count: int) -> Iterator[np.ndarray]:

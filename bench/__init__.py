@@ -1,0 +1,1 @@
+"""Measurements: what importing, installing, building and running cost. `python -m bench --help`."""

@@ -1,0 +1,72 @@
+"""Builds against a copy of the same number of bytes, fsync included, on the same disk."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.checkpoints import write
+from bench.table import Row
+from bench.watch import Watched, python
+
+BUILD = """
+import sys, cabochon
+source, out, target, precision = sys.argv[1:]
+cabochon.build(source, out, target=target, precision=precision)
+"""
+ANONYMOUS = 300e6
+PIECE = 64 << 20
+
+
+def checkpoint(config: dict[str, Any], folder: Path) -> Path:
+    """A random checkpoint of this config, once."""
+    if not folder.exists():
+        write(config, folder)
+    return folder
+
+
+def build(source: Path, out: Path, precision: str, target: str = "default") -> Watched:
+    """Builds in a child process, so that starting and importing count too."""
+    return python(BUILD, str(source), str(out), target, precision)
+
+
+def against_copy(name: str, source: Path, work: Path, rounds: int) -> list[Row]:
+    """f16 (every weight cast) and bf16 (the same dtype): ours, copy, ours, copy ...; medians."""
+    return [_row(name, source, work, p, limit, rounds) for p, limit in (("f16", 1.5), ("bf16", 1.1))]
+
+
+def _row(name: str, source: Path, work: Path, precision: str, limit: float, rounds: int) -> Row:
+    ours: list[Watched] = []
+    copies: list[float] = []
+    out = work / "package"
+    for _ in range(rounds):
+        ours.append(build(source, out, precision))
+        written = (out / "model.onnx.data").stat().st_size
+        shutil.rmtree(out)
+        copies.append(_copy(source / "model.safetensors", work / "copy", written))
+    seconds, copying = median(run.seconds for run in ours), median(copies)
+    anonymous = max(run.anonymous for run in ours)
+    ratio = seconds / copying
+    return Row(
+        f"build {name} {precision} ({'cast' if precision == 'f16' else 'same dtype'})",
+        f"{seconds:.1f} s ({written / seconds / 1e9:.2f} GB/s), {anonymous / 1e6:.0f} MB anonymous",
+        f"copy of {written / 1e9:.2f} GB with fsync: {copying:.1f} s",
+        f"{ratio:.2f}",
+        f"≤ {limit} ×, < 300 MB",
+        ratio <= limit and anonymous < ANONYMOUS,
+    )
+
+
+def _copy(source: Path, to: Path, count: int) -> float:
+    """Seconds to copy the first `count` bytes and bring them to the disk."""
+    start = time.perf_counter()
+    with source.open("rb") as a, to.open("wb") as b:
+        done = 0
+        while done < count and (sent := os.sendfile(b.fileno(), a.fileno(), done, min(PIECE, count - done))):
+            done += sent
+        os.fsync(b.fileno())
+    seconds = time.perf_counter() - start
+    to.unlink()
+    return seconds
