@@ -20,7 +20,7 @@ from cabochon.package.side_files import require
 from cabochon.package.writer import Progress, Silent
 from cabochon.recipes import PRECISIONS, Precision
 
-__all__ = ["Built", "build"]
+__all__ = ["Built", "build", "trace"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def build(
     checkpoint = open_checkpoint(source, revision=revision)
     files.refuse(out, checkpoint.root)
     absent = require(checkpoint.files, allow_missing)
-    facts = _trace(checkpoint, chosen, stored, license, logits_to_keep, command)
+    facts = trace(checkpoint, chosen, stored, license, logits_to_keep, command)
     with files.staged(out) as stage:
         layout = lay_out(stored_weights(facts.model), _linker(stage) if weights == "link" else None)
         assemble(facts, layout, stage, progress or Silent())
@@ -84,7 +84,7 @@ def _choose(target: str, precision: str, weights: str) -> tuple[Target, Precisio
     return TARGETS[target], PRECISIONS[precision]
 
 
-def _trace(
+def trace(
     checkpoint: Checkpoint,
     target: Target,
     precision: Precision,
@@ -92,6 +92,7 @@ def _trace(
     logits_to_keep: int,
     command: Sequence[str] | None,
 ) -> Facts:
+    """The traced model and what is known of it before anything is written."""
     config = read_text_config(checkpoint.config)
     tensors = text_tensors(checkpoint.tensors, config)
     model = trace_text(config, tensors.used, target, precision, logits_to_keep=logits_to_keep)

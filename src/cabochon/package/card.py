@@ -1,6 +1,7 @@
 """README.md of a package: a model card computed from the graph, the config and what was written."""
 
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +29,8 @@ def card(facts: Facts, files: dict[str, str]) -> str:
     return "\n\n".join([_front_matter(facts), _introduction(facts), *sections]) + "\n"
 
 
+_YAML_1_1 = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+
 _EVIDENCE = (
     "A build proves nothing about results. `cabochon parity PACKAGE SOURCE` compares this package with the "
     "original model in transformers, forward and greedy, and writes what it found into `evidence/`."
@@ -37,14 +40,22 @@ _EVIDENCE = (
 def _front_matter(facts: Facts) -> str:
     from ruamel.yaml import YAML
 
-    values: dict[str, Any] = {"license": facts.license.id}
+    values: dict[str, Any] = {"license": _plain_or_quoted(facts.license.id)}
     if facts.base_models:
-        values["base_model"] = facts.base_models
+        values["base_model"] = [_plain_or_quoted(name) for name in facts.base_models]
     values["tags"] = ["onnx", "onnxruntime", "gemma4", "text-generation"]
     values |= {"pipeline_tag": "text-generation", "library_name": "onnxruntime"}
     text, yaml = io.StringIO(), YAML()
     yaml.dump(values, text)
     return f"---\n{text.getvalue()}---"
+
+
+def _plain_or_quoted(text: str) -> str:
+    """In quotes what a reader of YAML 1.1 could take for something else than text: `no`, `710e4927`."""
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    plain = re.fullmatch(r"[A-Za-z][\w./-]*", text) and text.lower() not in _YAML_1_1
+    return text if plain else DoubleQuotedScalarString(text)
 
 
 def _introduction(facts: Facts) -> str:

@@ -1,0 +1,539 @@
+"""Whole builds: what is written, what is refused, and what is left when a build does not end."""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import cabochon
+from cabochon.checkpoint import open_checkpoint
+from cabochon.errors import ConfigError, PackageError, TargetError, TensorError
+from cabochon.gemma4 import read_text_config, text_tensors
+from cabochon.package import Built, build
+from cabochon.package.stage_check import external_ranges
+from checkpoints import TINY, change, copy, hub_cache, shard
+
+SOURCE = TINY / "text"
+MINIATURE = Path(cabochon.__file__).parent / "demo" / "miniature" / "target"
+NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+FILES = {
+    "README.md", "SHA256SUMS", "SOURCE_LICENSE.md", "chat_template.jinja", "config.json", "generation_config.json",
+    "model.onnx", "model.onnx.data", "provenance.json", "runtime-requirements.txt", "tokenizer.json",
+    "tokenizer_config.json",
+}  # fmt: skip
+
+
+def contents(package):
+    return {path.name: path.read_bytes() for path in package.iterdir()}
+
+
+def weights(package):
+    """Every weight of a package by name, read as a runtime would."""
+    proto = onnx.load(package / "model.onnx", load_external_data=False)
+    types = {t.name: onnx.helper.tensor_dtype_to_np_dtype(t.data_type) for t in proto.graph.initializer}
+    shapes = {t.name: tuple(t.dims) for t in proto.graph.initializer}
+    data = {path.name: path.read_bytes() for path in package.iterdir()}
+    return {
+        name: np.frombuffer(data[file][offset : offset + length], types[name]).reshape(shapes[name])
+        for name, file, offset, length in external_ranges(proto)
+    }
+
+
+def used(source):
+    checkpoint = open_checkpoint(source)
+    return text_tensors(checkpoint.tensors, read_text_config(checkpoint.config)).used
+
+
+def verify_sums(package):
+    lines = (package / "SHA256SUMS").read_text().splitlines()
+    sums = dict(reversed(line.split("  ")) for line in lines)
+    assert set(sums) == {path.name for path in package.iterdir()} - {"SHA256SUMS"}
+    for name, digest in sums.items():
+        assert hashlib.sha256((package / name).read_bytes()).hexdigest() == digest, name
+
+
+def bits(array):
+    return np.ascontiguousarray(array).view(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    return build(SOURCE, tmp_path_factory.mktemp("built") / "package", license="apache-2.0").path
+
+
+def test_a_package_is_complete(package):
+    assert set(contents(package)) == FILES
+    for path in package.iterdir():
+        assert stat.S_ISREG(path.lstat().st_mode) and path.stat().st_size > 0
+    for name in ("config.json", "tokenizer.json", "chat_template.jinja", "generation_config.json"):
+        assert (package / name).read_bytes() == (SOURCE / name).read_bytes()
+    verify_sums(package)
+
+
+def test_every_file_that_a_document_names_exists(package):
+    provenance = json.loads((package / "provenance.json").read_text())
+    assert set(provenance["files"]) <= FILES
+    for name, said in provenance["files"].items():
+        content = (package / name).read_bytes()
+        assert said == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    named = re.findall(r"^\| `([^`]+)` \|", (package / "README.md").read_text(), re.M)
+    assert set(named) == FILES - {"README.md"}
+
+
+@pytest.mark.parametrize("target, precision", [
+    ("default", "f32"), ("default", "f16"), ("onnx-standard", "bf16"), ("cuda", "f16"), ("cuda", "bf16"), ("webgpu", "f32"),
+])  # fmt: skip
+def test_every_tensor_is_read_back_and_compared(tmp_path, target, precision):
+    found = weights(build(TINY / "target", tmp_path / "p", target=target, precision=precision).path)
+    tensors, table = used(TINY / "target"), "model.embed_tokens_per_layer.weight"
+    for name, tensor in tensors.items():
+        with np.errstate(all="ignore"):
+            expected = tensor.array().astype(NUMPY[precision])
+        if name == table and name not in found:
+            parts = [found.pop(f"model.embed_tokens_per_layer.{i}.weight") for i in range(10)]
+            actual = np.concatenate(parts, axis=1)
+        else:
+            actual = found.pop(name)
+        assert actual.dtype == NUMPY[precision] and actual.shape == expected.shape
+        np.testing.assert_array_equal(bits(actual), bits(expected), err_msg=name)
+    assert not found
+
+
+def test_offsets_are_multiples_of_a_page_and_gaps_are_zero(package):
+    proto = onnx.load(package / "model.onnx", load_external_data=False)
+    data, end = bytearray((package / "model.onnx.data").read_bytes()), 0
+    for _, _, offset, length in external_ranges(proto):
+        assert offset % 4096 == 0
+    for _, _, offset, length in sorted(external_ranges(proto), key=lambda found: found[2]):
+        assert offset >= end
+        end = offset + length
+        data[offset:end] = bytes(length)
+    assert end == len(data) and not any(data)
+
+
+def test_a_flipped_bit_is_found_through_the_sums(package, tmp_path):
+    shutil.copytree(package, tmp_path / "p")
+    data = bytearray((tmp_path / "p" / "model.onnx.data").read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "p" / "model.onnx.data").write_bytes(data)
+    with pytest.raises(AssertionError, match="model.onnx.data"):
+        verify_sums(tmp_path / "p")
+
+
+REBUILD = (
+    "import sys, cabochon; cabochon.build(sys.argv[1], sys.argv[2], target=sys.argv[3], license='apache-2.0')"
+)
+
+
+@pytest.mark.parametrize("target", ["default", "cuda"])
+def test_rebuilds_are_byte_identical(tmp_path, target):
+    for i, name in enumerate(("one", "two")):
+        command = [sys.executable, "-c", REBUILD, str(SOURCE), str(tmp_path / name), target]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": str(i), "TZ": f"UTC+{i}"})
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_shards_give_the_same_weights(tmp_path, package):
+    source = copy(tmp_path / "source")
+    shard(source)
+    built = build(source, tmp_path / "p", license="apache-2.0").path
+    for name in ("model.onnx", "model.onnx.data"):
+        assert (built / name).read_bytes() == (package / name).read_bytes()
+
+
+def test_a_hub_cache_gives_a_package_without_symlinks(tmp_path, package):
+    snapshot = hub_cache(tmp_path / "hub", SOURCE, "google/gemma-4-tiny", "0123456789abcdef" * 2 + "01234567")
+    built = build(snapshot, tmp_path / "p")
+    assert not any(path.is_symlink() for path in built.path.iterdir())
+    assert (built.path / "model.onnx.data").read_bytes() == (package / "model.onnx.data").read_bytes()
+    assert json.loads((built.path / "provenance.json").read_text())["target"]["id"] == "google/gemma-4-tiny"
+
+
+def snippet(package):
+    return (package / "README.md").read_text().split("```python\n")[1].split("```")[0]
+
+
+@pytest.mark.parametrize("source, target, precision", [
+    (SOURCE, "default", "f16"), (SOURCE, "onnx-standard", "f32"), (MINIATURE, "default", "f16"),
+])  # fmt: skip
+def test_the_snippet_of_the_card_runs_as_it_stands(tmp_path, monkeypatch, source, target, precision):
+    built = build(source, tmp_path / "p", target=target, precision=precision).path
+    monkeypatch.chdir(built)
+    names: dict = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(snippet(built), names)
+    vocab = json.loads((source / "config.json").read_text())["vocab_size"]
+    assert names["logits"].shape == (1, names["ids"].shape[1], vocab)
+    assert names["logits"].dtype == NUMPY[precision]
+    assert int(printed.getvalue()) == int(names["logits"][0, -1].argmax())
+
+
+@pytest.mark.parametrize("missing", ["tokenizer", None])
+def test_the_snippet_of_other_packages_feeds_what_the_graph_asks_for(tmp_path, monkeypatch, missing):
+    """bf16 has no kernels on a CPU, so the session is replaced by one that looks at its feeds."""
+    source = copy(tmp_path / "source")
+    if missing:
+        (source / "tokenizer.json").unlink()
+    built = build(source, tmp_path / "p", target="cuda", precision="bf16", allow_missing=["tokenizer"]).path
+    inputs = onnx.load(built / "model.onnx", load_external_data=False).graph.input
+
+    class Session:
+        def __init__(self, path, providers):
+            assert (path, providers) == ("model.onnx", ["CUDAExecutionProvider"])
+
+        def run_with_ort_values(self, outputs, feeds):
+            assert outputs == ["logits"]
+            assert set(feeds) == {value.name for value in inputs} - {"logits_to_keep"}
+            for value in inputs:
+                if value.name in feeds:
+                    assert feeds[value.name].element_type() == value.type.tensor_type.elem_type
+                    sizes = [d.dim_value for d in value.type.tensor_type.shape.dim]
+                    assert all(s in (0, n) for s, n in zip(sizes, feeds[value.name].shape(), strict=True))
+            return ["seen"]
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    monkeypatch.chdir(built)
+    names: dict = {}
+    exec(snippet(built), names)
+    assert names["logits"] == "seen"
+
+
+# links
+
+
+def widened(folder, dtype=np.float32):
+    """A copy of the tiny checkpoint whose header is padded, as safetensors itself writes it, in another dtype."""
+    from safetensors.numpy import save_file
+
+    folder = copy(folder)
+    tensors = {name: tensor.array().astype(dtype) for name, tensor in open_checkpoint(folder).tensors.items()}
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def run(package, ids=((2, 7, 9, 4, 30, 2),)):
+    session = onnxruntime.InferenceSession(package / "model.onnx", providers=["CPUExecutionProvider"])
+    feeds = {"input_ids": np.array(ids), "attention_mask": np.ones_like(np.array(ids))}
+    for port in session.get_inputs():
+        if port.name.startswith("past_key_values."):
+            dtype = np.float16 if "16" in port.type else np.float32
+            feeds[port.name] = np.zeros((1, port.shape[1], 0, port.shape[3]), dtype)
+    return session.run(["logits"], feeds)[0]
+
+
+def test_a_link_is_the_checkpoints_own_file(tmp_path):
+    source = widened(tmp_path / "source")
+    linked = build(source, tmp_path / "linked", precision="f32", weights="link")
+    data = linked.path / "model.onnx.data"
+    assert linked.linked and data.samefile(source / "model.safetensors") and not data.is_symlink()
+    assert any("another name of the checkpoint's file" in remark for remark in linked.remarks)
+    assert linked.nbytes < data.stat().st_size
+    verify_sums(linked.path)
+    copied = build(source, tmp_path / "copied", precision="f32")
+    assert not copied.linked
+    ours, theirs = weights(linked.path), weights(copied.path)
+    assert set(ours) == set(theirs)
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+    np.testing.assert_array_equal(run(linked.path), run(copied.path))
+    provenance = json.loads((linked.path / "provenance.json").read_text())
+    assert provenance["build"]["linked_files"] == ["model.onnx.data"]
+
+
+def test_what_cannot_be_linked_is_copied_and_said(tmp_path):
+    source = widened(tmp_path / "source", np.float16)
+    built = build(source, tmp_path / "p", target="cuda", precision="f16", weights="link")
+    assert built.linked and (built.path / "model.onnx.data").stat().st_nlink == 1
+    link = built.path / "checkpoint-00001-of-00001.safetensors"
+    assert link.samefile(source / "model.safetensors")
+    assert (
+        "copied, not linked: model.embed_tokens_per_layer.0.weight and 9 more: only a part of a tensor is needed"
+        in built.remarks
+    )
+    verify_sums(built.path)
+    np.testing.assert_array_equal(run(built.path), run(build(source, tmp_path / "c", target="cuda").path))
+
+
+def test_shards_are_linked_one_by_one(tmp_path):
+    source = widened(tmp_path / "source")
+    names = shard(source, 2)
+    for name in names:  # pad the header, so that elements are aligned
+        from safetensors.numpy import load_file, save_file
+
+        save_file(load_file(source / name), source / name)
+    built = build(source, tmp_path / "p", precision="f32", weights="link")
+    links = sorted(built.path.glob("checkpoint-*"))
+    assert [path.name for path in links] == [f"checkpoint-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    assert {path.stat().st_ino for path in links} == {(source / name).stat().st_ino for name in names}
+    assert not (built.path / "model.onnx.data").exists()
+    verify_sums(built.path)
+    np.testing.assert_array_equal(run(built.path), run(build(source, tmp_path / "c", precision="f32").path))
+
+
+def test_another_dtype_or_odd_offsets_are_copied(tmp_path):
+    cast = build(SOURCE, tmp_path / "cast", precision="f16", weights="link")
+    assert not cast.linked and any(remark.endswith("the checkpoint holds BF16") for remark in cast.remarks)
+    source = change(
+        widened(tmp_path / "source"), lambda tensors: {"x" * (len(tensors) % 2): ("U8", [1], b"0"), **tensors}
+    )
+    content = (source / "model.safetensors").read_bytes()
+    assert (
+        content
+    )  # the header that `change` writes is not padded: whether offsets are odd is up to its length
+    odd = (8 + int.from_bytes(content[:8], "little")) % 4
+    if not odd:
+        pytest.fail("the header's length is a multiple of four: change the name of the added tensor")
+
+
+# refusals
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"target": "cudaa"}, TargetError, "unknown target 'cudaa'; expected one of default, onnx-standard, cuda, webgpu"),
+        ({"precision": "fp16"}, TargetError, "unknown precision 'fp16'; expected one of f32, f16, bf16"),
+        ({"target": "webgpu", "precision": "bf16"}, TargetError, "target 'webgpu' cannot carry 'bf16'"),
+        ({"weights": "move"}, PackageError, "weights is 'move'; expected 'copy' or 'link'"),
+        ({"logits_to_keep": -1}, PackageError, "logits_to_keep is -1; expected 0, for all, or more"),
+    ],
+)  # fmt: skip
+def test_wrong_requests_are_refused_before_anything_is_read(tmp_path, options, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        build(tmp_path / "no such source", tmp_path / "p", **options)
+
+
+def test_what_is_refused_leaves_nothing(tmp_path):
+    source = copy(tmp_path / "source")
+    (source / "tokenizer.json").unlink()
+    with pytest.raises(PackageError, match="the checkpoint has no tokenizer"):
+        build(source, tmp_path / "p")
+    with pytest.raises(PackageError, match="OUT lies inside the checkpoint"):
+        build(source, source / "onnx", allow_missing=["tokenizer"])
+    with pytest.raises(PackageError, match="OUT exists already"):
+        build(source, source, allow_missing=["tokenizer"])
+    with pytest.raises(ConfigError):
+        build(copy(tmp_path / "other", hidden_sizes=3), tmp_path / "p")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "source"]
+    built = build(source, tmp_path / "p", allow_missing=["tokenizer"])
+    assert "the package has no tokenizer (tokenizer.json and tokenizer_config.json)" in built.remarks
+
+
+def test_a_value_that_f16_cannot_hold_is_named(tmp_path):
+    source = widened(tmp_path / "source")
+
+    def too_large(tensors):
+        dtype, shape, data = tensors["model.norm.weight"]
+        return tensors | {"model.norm.weight": (dtype, shape, np.float32(1e6).tobytes() + data[4:])}
+
+    change(source, too_large)
+    with pytest.raises(TensorError, match="holds 1e\\+06, which would be infinite in f16") as caught:
+        build(source, tmp_path / "p")
+    assert caught.value.at == "model.norm.weight" and caught.value.remedy == "build with f32 or bf16"
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    build(source, tmp_path / "p", precision="f32")
+
+
+def test_remarks(tmp_path):
+    built = build(SOURCE, tmp_path / "p", precision="bf16")
+    assert isinstance(built, Built) and built.precision == "bf16" and built.seconds > 0
+    assert built.nbytes == sum(path.stat().st_size for path in built.path.iterdir())
+    assert any(remark.startswith("bf16 on default: no released onnxruntime") for remark in built.remarks)
+    assert any(remark.startswith("the licence is unknown") for remark in built.remarks)
+    source = copy(tmp_path / "source")
+    (source / "README.md").write_text("---\nlicense: gemma\n---\n")
+    other = build(source, tmp_path / "q", license="mit")
+    assert other.remarks == ("--license mit is not used: the source's README.md: license: gemma",)
+
+
+def test_progress_is_told_every_byte(tmp_path):
+    told = []
+
+    class Told:
+        def start(self, nbytes):
+            told.append(nbytes)
+
+        def advance(self, nbytes):
+            told.append(-nbytes)
+
+        def done(self):
+            told.append("done")
+
+    built = build(SOURCE, tmp_path / "p", progress=Told())
+    assert told[-1] == "done" and sum(told[:-1]) == 0
+    assert told[0] == (built.path / "model.onnx.data").stat().st_size
+
+
+# builds that do not end
+
+KILLED = """
+    import os, signal, sys
+    import cabochon
+    from cabochon import files
+    from cabochon.package import assembly, build as room
+
+    moment, source, out = sys.argv[1:]
+
+    def die(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    class Dying:
+        def start(self, nbytes):
+            moment == "start" and die()
+        def advance(self, nbytes):
+            moment == "data" and die()
+        def done(self):
+            moment == "done" and die()
+
+    if moment == "documents":
+        assembly._describe = die
+    if moment == "check":
+        assembly.check_graph = die
+    if moment == "rename":
+        files.Path.rename = die
+    if moment == "synced":
+        files._sync_folder = die
+    if moment == "after":
+        files._sync_folder = lambda folder, real=files._sync_folder: die() if os.path.exists(out) else real(folder)
+    cabochon.build(source, out, progress=Dying())
+    raise SystemExit("the moment never came")
+"""
+
+
+@pytest.mark.parametrize(
+    "moment", ["start", "data", "documents", "check", "done", "synced", "rename", "after"]
+)
+def test_sigkill_leaves_nothing_under_the_final_name_and_a_rerun_works(tmp_path, moment):
+    out = tmp_path / "package"
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), moment, str(SOURCE), str(out)]
+    assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
+    if moment == "after":  # the rename was the last step: what stands there is complete
+        verify_sums(out)
+        return
+    assert not out.exists()
+    assert any(path.name.startswith(".package.stage-") for path in tmp_path.iterdir())
+    assert set(contents(build(SOURCE, out).path)) == FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["package"]
+    verify_sums(out)
+
+
+SLOW = """
+    import sys, time
+    import cabochon
+
+    class Slow:
+        def start(self, nbytes):
+            print("started", flush=True)
+        def advance(self, nbytes):
+            time.sleep(0.02)
+        def done(self):
+            pass
+
+    cabochon.build(sys.argv[1], sys.argv[2], progress=Slow())
+"""
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, None)])
+def test_a_signal_from_outside(tmp_path, number, code):
+    out = tmp_path / "package"
+    command = [sys.executable, "-c", textwrap.dedent(SLOW), str(SOURCE), str(out)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None and child.stdout.readline() == b"started\n"
+    time.sleep(0.1)
+    child.send_signal(number)
+    child.communicate()
+    assert child.returncode == code if code else child.returncode != 0
+    assert not out.exists()
+    if number == signal.SIGINT:
+        assert list(tmp_path.iterdir()) == []
+    assert set(contents(build(SOURCE, out).path)) == FILES
+
+
+LIMITED = """
+    import resource, signal, sys
+    import cabochon
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+    try:
+        cabochon.build(sys.argv[1], sys.argv[2])
+    except cabochon.CabochonError as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 4097, 500_000])
+def test_a_file_that_may_not_grow_is_a_clean_error(tmp_path, limit):
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(LIMITED),
+        str(SOURCE),
+        str(tmp_path / "package"),
+        str(limit),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.startswith("PackageError") and "file too large" in done.stdout, done.stderr
+    assert "nothing was left behind" in done.stdout and "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 2 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no disk can be mounted here: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_space_is_checked_before_starting(small_disk, monkeypatch):
+    class Never:
+        def start(self, nbytes):
+            pytest.fail("writing has begun")
+
+    with pytest.raises(PackageError, match=r"the package needs [\d,]+ bytes; [\d,]+ are free on this disk"):
+        build(SOURCE, small_disk / "p", precision="f32", progress=Never())
+    assert list(small_disk.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_meanwhile(small_disk):
+    class Filling:
+        def start(self, nbytes):
+            (small_disk / "other").write_bytes(bytes(1_200_000))
+
+        def advance(self, nbytes):
+            pass
+
+    with pytest.raises(PackageError, match="no space left on device.*; nothing was left behind") as caught:
+        build(MINIATURE if False else SOURCE, small_disk / "p", progress=Filling())
+    assert caught.value.remedy == "free space or choose a folder on another disk"
+    assert [path.name for path in small_disk.iterdir()] == ["other"]
+
+
+def test_a_link_to_another_filesystem_is_a_copy(small_disk):
+    source = widened(small_disk.parent / "source", np.float16)
+    built = build(source, small_disk / "p", precision="f16", weights="link")
+    assert not built.linked
+    assert any(remark.endswith("the checkpoint lies on another filesystem") for remark in built.remarks)

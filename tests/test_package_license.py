@@ -1,0 +1,69 @@
+import pytest
+
+from cabochon.errors import SourceError
+from cabochon.package.license import License, find_license, front_matter
+
+APACHE = (
+    "                                 Apache License\n                           Version 2.0, January 2004\n"
+)
+
+
+def folder(tmp_path, **texts):
+    files = {}
+    for name, text in texts.items():
+        path = tmp_path / name.replace("_", ".")
+        path.write_text(text)
+        files[path.name] = path
+    return files
+
+
+@pytest.mark.parametrize(
+    "texts, asked, identifier, evidence",
+    [
+        ({"README_md": "---\nlicense: gemma\n---\n# x"}, None, "gemma", "the source's README.md: license: gemma"),
+        ({"README_md": "---\nlicense: x\n---", "LICENSE": APACHE}, "mit", "x", "the source's README.md: license: x"),
+        ({"LICENSE": APACHE}, "mit", "apache-2.0", "the source's LICENSE"),
+        ({"LICENSE_txt": "Gemma Terms of Use\n..."}, None, "gemma", "the source's LICENSE.txt"),
+        ({"LICENSE": "Do as you like."}, None, "other", "the source's LICENSE, which is none that is known here"),
+        ({"README_md": "# no front matter"}, "mit", "mit", "given as --license mit; the source says nothing"),
+        ({"README_md": "---\nlicense: [a, b]\n---\n"}, "mit", "mit", "given as --license mit; the source says nothing"),
+        ({}, None, "unknown", "neither a card nor a licence file in the source, and no --license"),
+    ],
+)  # fmt: skip
+def test_who_says_it(tmp_path, texts, asked, identifier, evidence):
+    found = find_license(folder(tmp_path, **texts), asked)
+    assert (found.id, found.evidence) == (identifier, evidence)
+
+
+def test_the_text_travels_even_if_the_card_names_it(tmp_path):
+    files = folder(tmp_path, README_md="---\nlicense: apache-2.0\n---\n", LICENSE=APACHE)
+    assert find_license(files) == License("apache-2.0", "the source's README.md: license: apache-2.0", APACHE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# title",
+        "---\nlicense: x",
+        "---\n- a\n- b\n---\n",
+        "---\na: 1\na: 2\n---\n",
+        "---\n{: ]\n---\n",
+        "\xff",
+    ],
+)
+def test_front_matter_that_cannot_be_read_is_none(tmp_path, text):
+    (tmp_path / "README.md").write_bytes(text.encode("latin-1"))
+    assert front_matter(tmp_path / "README.md") == {}
+
+
+def test_front_matter_is_data_not_code(tmp_path):
+    (tmp_path / "README.md").write_text("---\nlicense: !!python/object/apply:os.getcwd []\n---\n")
+    assert front_matter(tmp_path / "README.md") == {}
+
+
+def test_a_license_of_a_gigabyte_is_none(tmp_path):
+    with (tmp_path / "LICENSE").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(SourceError, match="has 1073741824 bytes; expected a text"):
+        find_license({"LICENSE": tmp_path / "LICENSE"})

@@ -1,0 +1,181 @@
+import errno
+import hashlib
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from cabochon.errors import GraphError
+from cabochon.package import writer
+from cabochon.package.layout import lay_out, stored_weights
+from cabochon.package.writer import Silent, serialize, write_weights
+from weights import model, range_of, weight
+
+
+def random(size: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(size).astype(dtype)
+
+
+class Counted(Silent):
+    """What a progress was told."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def advance(self, nbytes: int) -> None:
+        self.steps.append(nbytes)
+
+
+def test_every_weight_stands_where_the_layout_says_and_zeros_between(tmp_path):
+    arrays = {
+        "one": random(1234),
+        "two": random(300_000, seed=1),
+        "three": random(7, "float16"),
+        "zero": random(0),
+    }
+    weights = [weight(name, array, block=999) for name, array in arrays.items()]
+    layout, progress, file = lay_out(weights), Counted(), tmp_path / "model.onnx.data"
+    digest = write_weights(weights, layout, file, progress)
+    content = file.read_bytes()
+    assert len(content) == layout.nbytes == sum(progress.steps)
+    assert digest == hashlib.sha256(content).hexdigest()
+    rest = bytearray(content)
+    for name, array in arrays.items():
+        place = layout.places[name]
+        np.testing.assert_array_equal(range_of(file, place.offset, array), array)
+        rest[place.offset : place.offset + place.nbytes] = bytes(place.nbytes)
+    assert not any(rest)
+
+
+def test_weights_that_lie_elsewhere_are_not_written(tmp_path):
+    linked, copied = weight("linked", random(10), span=(Path("a"), 8)), weight("copied", random(5, seed=1))
+    layout = lay_out([linked, weight("odd", random(5), span=(Path("a"), 9))], lambda source, name: None)
+    assert [place.location for place in layout.places.values()][1] == layout.data
+    write_weights([linked, weight("odd", copied.numpy())], layout, tmp_path / "data", Silent())
+    assert (tmp_path / "data").read_bytes() == copied.tobytes()
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_weight_of_another_size_than_promised_is_a_fault(tmp_path, change):
+    right = weight("model.norm.weight", random(100))
+    wrong = weight("model.norm.weight", random(100 + change))
+    with pytest.raises(GraphError, match=f"{400 + 4 * change} bytes were computed; expected 400") as caught:
+        write_weights([wrong], lay_out([right]), tmp_path / "data", Silent())
+    assert caught.value.at == "model.norm.weight"
+
+
+@pytest.mark.parametrize("written", [0, 1, 7])
+def test_an_error_of_the_disk_stops_the_conversion(tmp_path, monkeypatch, written):
+    blocks, threads = [], threading.active_count()
+    real = writer._write
+
+    def write(file, block):
+        if len(blocks) > written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        blocks.append(block.nbytes)
+        return real(file, block)
+
+    monkeypatch.setattr(writer, "_write", write)
+    stored = weight("endless", random(1_000_000), block=1000)
+    with pytest.raises(OSError, match="No space left"):
+        write_weights([stored], lay_out([stored]), tmp_path / "data", Silent())
+    assert len(blocks) == written + 1 and threading.active_count() == threads
+
+
+def test_an_interrupt_in_the_callback_ends_the_threads(tmp_path):
+    class Interrupted(Silent):
+        def advance(self, nbytes: int) -> None:
+            raise KeyboardInterrupt
+
+    threads = threading.active_count()
+    stored = weight("w", random(100_000), block=1000)
+    with pytest.raises(KeyboardInterrupt):
+        write_weights([stored], lay_out([stored]), tmp_path / "data", Interrupted())
+    assert threading.active_count() == threads
+
+
+def test_short_writes_are_continued(tmp_path):
+    class Short:
+        def __init__(self) -> None:
+            self.written = b""
+
+        def write(self, view: memoryview) -> int:
+            self.written += bytes(view[:5])
+            return min(len(view), 5)
+
+    file, block = Short(), np.arange(23, dtype=np.uint8)
+    assert writer._write(file, block) == 23 and file.written == block.tobytes()
+
+
+def test_no_byte_of_a_weight_is_in_the_graph():
+    weights = [weight("one", random(500)), weight("two", random(3, seed=1))]
+    built = model(*weights)
+    text = serialize(built, lay_out(stored_weights(built)))
+    assert len(text) < 1000 and not any(stored.tobytes()[:12] in text for stored in weights)
+    tensors = {tensor.name: tensor for tensor in onnx.load_from_string(text).graph.initializer}
+    entries = {e.key: e.value for e in tensors["two"].external_data}
+    assert entries == {"location": "model.onnx.data", "offset": "4096", "length": "12"}
+    assert tensors["one"].data_location == onnx.TensorProto.EXTERNAL and list(tensors["one"].dims) == [500]
+
+
+def test_the_same_model_is_the_same_bytes():
+    def text() -> bytes:
+        built = model(weight("one", random(5)), weight("two", random(5, seed=1)))
+        built.metadata_props.update({"cabochon.target": "default", "cabochon.mask": "anywhere"})
+        return serialize(built, lay_out(stored_weights(built)))
+
+    assert text() == text()
+
+
+MEMORY = """
+    import sys, threading, time
+    from pathlib import Path
+    import numpy as np
+    from cabochon.checkpoint.header import read_header
+    from cabochon.package.layout import lay_out
+    from cabochon.package.writer import Silent, write_weights
+    from cabochon.recipes import PRECISIONS
+
+    def anonymous():
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("RssAnon:")[1].split()[0]) << 10
+
+    class Watching(Silent):
+        peak = 0
+        def advance(self, nbytes):
+            self.peak = max(self.peak, anonymous())
+
+    tensor = read_header(Path(sys.argv[1]))["t"]
+    before, progress = anonymous(), Watching()
+    for name in ("f16", "bf16", "f32"):
+        stored = [PRECISIONS[name].store("t", tensor)]
+        write_weights(stored, lay_out(stored), Path(f"{sys.argv[2]}.{name}"), progress)
+    print(before, progress.peak)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the anonymous memory from /proc")
+def test_memory_stays_bounded_whatever_the_size_of_a_tensor(tmp_path):
+    import json
+
+    rows, columns = 20_000, 8_192  # 328 MB
+    header = json.dumps(
+        {"t": {"dtype": "BF16", "shape": [rows, columns], "data_offsets": [0, rows * columns * 2]}}
+    )
+    source = tmp_path / "big.safetensors"
+    with source.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header.encode())
+        file.truncate(8 + len(header) + rows * columns * 2)
+    command = [sys.executable, "-c", textwrap.dedent(MEMORY), str(source), str(tmp_path / "data")]
+    before, peak = map(
+        int, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    )
+    assert (tmp_path / "data.f32").stat().st_size == 4 * rows * columns
+    assert peak < 300e6 and peak - before < 100e6, (
+        f"{before / 1e6:.0f} MB before, {peak / 1e6:.0f} MB at most"
+    )
