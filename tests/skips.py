@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
-NO_REASON = {"", "unconditional skip"}
+NO_REASON = {"", "Skipped", "unconditional skip"}
 
 
 def reason(report: pytest.TestReport | pytest.CollectReport) -> str:

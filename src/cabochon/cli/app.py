@@ -42,7 +42,8 @@ def print_version(asked: bool) -> None:
 @app.callback()
 def cabochon(
     version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and leave.")
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and leave."),
     ] = False,
 ) -> None:
     """Turn a Gemma 4 checkpoint into an ONNX package, and run it."""
@@ -56,11 +57,13 @@ app.command("list")(list_rows)
 def main() -> NoReturn:
     """Run the program and leave with its exit code. What can go wrong ends in a message, never in a traceback."""
     try:
-        app()
+        app(prog_name="cabochon")
     except CabochonError as error:
         print_error(error)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us left: nothing to tell
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # whoever read us left: nothing to tell
     except OSError as error:
         print_error(CabochonError(error.strerror or str(error), at=str(error.filename or "")))
     except KeyboardInterrupt:

@@ -54,7 +54,7 @@ def chat(
     from cabochon.runtime import load
 
     model = load(package, threads=threads, provider=provider, provider_options=provider_options)
-    options = dict(
+    options: dict[str, Any] = dict(
         max_new_tokens=max_new_tokens,
         greedy=greedy or None,
         temperature=temperature,

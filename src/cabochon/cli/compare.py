@@ -15,8 +15,10 @@ __all__ = ["compare"]
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="A package.", show_default=False)],
-    b: Annotated[Path, typer.Argument(help="Another one of the same model.", show_default=False)],
+    a: Annotated[Path, typer.Argument(metavar="A", help="A package.", show_default=False)],
+    b: Annotated[
+        Path, typer.Argument(metavar="B", help="Another one of the same model.", show_default=False)
+    ],
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +46,13 @@ def print_comparison(found: "Comparison") -> None:
     print_table(
         ("prompt", "relative difference>", "least cosine>", "same top-1>", "same greedy tokens>"),
         [
-            (p.prompt, f"{p.relative:.2e}", f"{p.min_cosine:.8f}", f"{p.agreement:.1%}", f"{p.equal_tokens} of {p.new_tokens}")
+            (
+                p.prompt,
+                f"{p.relative:.2e}",
+                f"{p.min_cosine:.8f}",
+                f"{p.agreement:.1%}",
+                f"{p.equal_tokens} of {p.new_tokens}",
+            )
             for p in found.pairs
         ],
     )

@@ -17,7 +17,8 @@ __all__ = ["demo"]
 
 def demo(
     out: Annotated[
-        Path | None, typer.Option(help="Folder to keep the packages in; else they are removed.", show_default=False)
+        Path | None,
+        typer.Option(help="Folder to keep the packages in; else they are removed.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,13 +38,15 @@ def demo(
 
 def print_account(account: "Account") -> None:
     """An account for people."""
-    print("Built from a trained miniature of 3 million parameters, shaped like Gemma 4 E2B:\n")
+    print("A trained model of 3 million parameters, shaped like Gemma 4 E2B, built three times:\n")
     print_table(
         ("target", "precision", "size>", "seconds>"),
         [(p.target, p.precision, size(p.nbytes), f"{p.seconds:.2f}") for p in account.packages],
     )
     print("\nChecked against recorded answers of transformers:\n")
-    print_table(("", "", "found"), [("ok" if c.passed else "FAILED", c.statement, c.found) for c in account.checks])
+    print_table(
+        ("", "", "found"), [("ok" if c.passed else "FAILED", c.statement, c.found) for c in account.checks]
+    )
     first = account.packages[0]
     print(f"\nSampled from {first.target} {first.precision} (all it has read is the King James Bible):")
     for sample in account.samples:

@@ -1,6 +1,6 @@
 """cabochon list: the tables of targets and precisions."""
 
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,7 +11,7 @@ from cabochon.cli.output import print_json, print_table
 __all__ = ["Table", "list_rows"]
 
 
-class Table(str, Enum):
+class Table(StrEnum):
     """What can be listed."""
 
     targets = "targets"

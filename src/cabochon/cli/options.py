@@ -28,32 +28,60 @@ __all__ = [
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")]
-Package = Annotated[Path, typer.Argument(help="A package that cabochon built.", show_default=False)]
+Package = Annotated[
+    Path, typer.Argument(metavar="PACKAGE", help="A package that cabochon built.", show_default=False)
+]
 Source = Annotated[
-    str, typer.Argument(help="A checkpoint: a folder, or a hub id such as google/gemma-4-E2B-it.", show_default=False)
+    str,
+    typer.Argument(
+        help="A checkpoint: a folder, or a hub id such as google/gemma-4-E2B-it.", show_default=False
+    ),
 ]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.", show_default=False)]
 
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads to compute with; one a core by default.", show_default=False)]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads to compute with; one a core by default.", show_default=False),
+]
 Provider = Annotated[
     str | None,
-    typer.Option(help="Execution provider: cpu, cuda, webgpu ...; by default the target's own.", show_default=False),
+    typer.Option(
+        help="Execution provider: cpu, cuda, webgpu ...; by default the target's own.", show_default=False
+    ),
 ]
 ProviderOptions = Annotated[
     list[str] | None,
-    typer.Option("--provider-option", metavar="KEY=VALUE", help="For onnxruntime; repeatable.", show_default=False),
+    typer.Option(
+        "--provider-option", metavar="KEY=VALUE", help="For onnxruntime; repeatable.", show_default=False
+    ),
 ]
 
-System = Annotated[str | None, typer.Option(help="What the system says before the conversation.", show_default=False)]
-MaxNewTokens = Annotated[int | None, typer.Option(min=1, help="Stop after this many; the package's own limit or 256.", show_default=False)]
+System = Annotated[
+    str | None, typer.Option(help="What the system says before the conversation.", show_default=False)
+]
+MaxNewTokens = Annotated[
+    int | None,
+    typer.Option(min=1, help="Stop after this many; the package's own limit or 256.", show_default=False),
+]
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")]
-Temperature = Annotated[float | None, typer.Option(help="Below 1 sharper, above 1 flatter.", show_default=False)]
+Temperature = Annotated[
+    float | None, typer.Option(help="Below 1 sharper, above 1 flatter.", show_default=False)
+]
 TopK = Annotated[int | None, typer.Option(help="Draw among the K likeliest.", show_default=False)]
-TopP = Annotated[float | None, typer.Option(help="Draw among the likeliest that make up this share.", show_default=False)]
-MinP = Annotated[float | None, typer.Option(help="Leave out what is less likely than this share of the likeliest.", show_default=False)]
-RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1, makes what was said less likely.", show_default=False)]
+TopP = Annotated[
+    float | None, typer.Option(help="Draw among the likeliest that make up this share.", show_default=False)
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(help="Leave out what is less likely than this share of the likeliest.", show_default=False),
+]
+RepetitionPenalty = Annotated[
+    float | None, typer.Option(help="Above 1, makes what was said less likely.", show_default=False)
+]
 Seed = Annotated[int | None, typer.Option(help="Draw the same again.", show_default=False)]
-Stop = Annotated[list[str] | None, typer.Option(help="End where this text comes; repeatable.", show_default=False)]
+Stop = Annotated[
+    list[str] | None, typer.Option(help="End where this text comes; repeatable.", show_default=False)
+]
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on past the end of the answer.")]
 
 

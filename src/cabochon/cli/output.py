@@ -5,12 +5,9 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cabochon.errors import CabochonError
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 __all__ = ["plain", "print_error", "print_json", "print_table", "size"]
 
@@ -35,7 +32,9 @@ def print_error(error: CabochonError) -> None:
     """The message on standard error; with --json an object on standard output as well."""
     if "--json" in sys.argv:
         kind = type(error).__name__
-        print_json({"error": {"kind": kind, "at": error.at, "message": error.message, "remedy": error.remedy}})
+        print_json(
+            {"error": {"kind": kind, "at": error.at, "message": error.message, "remedy": error.remedy}}
+        )
     print(f"cabochon: {error}", file=sys.stderr)
 
 
@@ -43,7 +42,11 @@ def size(nbytes: int) -> str:
     """Bytes in words: 9.26 GB, 512 kB, 17 B (powers of ten)."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if nbytes >= factor:
-            return f"{nbytes / factor:.3g} {unit}" if nbytes < 1000 * factor else f"{nbytes / factor:,.0f} {unit}"
+            return (
+                f"{nbytes / factor:.3g} {unit}"
+                if nbytes < 1000 * factor
+                else f"{nbytes / factor:,.0f} {unit}"
+            )
     return f"{nbytes} B"
 
 
@@ -52,7 +55,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table: Table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
     for row in rows:

@@ -14,10 +14,16 @@ __all__ = ["parity"]
 def parity(
     package: Package,
     source: Annotated[
-        str | None, typer.Argument(help="The checkpoint it was built from; not needed with --known.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="SOURCE",
+            help="The checkpoint it was built from; not needed with --known.",
+            show_default=False,
+        ),
     ] = None,
     known: Annotated[
-        bool, typer.Option("--known", help="Compare with published answers of real checkpoints; needs no torch.")
+        bool,
+        typer.Option("--known", help="Compare with published answers of real checkpoints; needs no torch."),
     ] = False,
     new_tokens: Annotated[int, typer.Option(min=32, help="Greedy tokens to compare for each prompt.")] = 32,
     threads: Threads = None,

@@ -16,7 +16,8 @@ __all__ = ["plan"]
 
 def plan(
     source: Annotated[
-        str | None, typer.Argument(help="A checkpoint: a folder or a hub id.", show_default=False)
+        str | None,
+        typer.Argument(metavar="SOURCE", help="A checkpoint: a folder or a hub id.", show_default=False),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A config.json alone, instead of SOURCE.", show_default=False)
@@ -38,7 +39,8 @@ def plan(
 
 def print_plan(plan: "Plan") -> None:
     """A plan for people."""
-    print(f"{plan.source}: {plan.model_type}, {plan.parameters:,} parameters, {size(plan.nbytes)} in {plan.tensors} tensors")
+    stored = f"{plan.parameters:,} parameters, {size(plan.nbytes)} in {plan.tensors} tensors"
+    print(f"{plan.source}: {plan.model_type}, {stored}")
     if plan.refused:
         print(f"Not built: {plan.refused}")
     print()
@@ -50,7 +52,13 @@ def print_plan(plan: "Plan") -> None:
     print_table(
         ("largest tensors", "shape", "elements>", "stored>", ""),
         [
-            (t.name, " x ".join(map(str, t.shape)), f"{t.elements:,}", size(t.nbytes), "" if t.int32 else "beyond int32")
+            (
+                t.name,
+                " x ".join(map(str, t.shape)),
+                f"{t.elements:,}",
+                size(t.nbytes),
+                "" if t.int32 else "beyond int32",
+            )
             for t in plan.largest
         ],
     )
@@ -70,7 +78,6 @@ def print_plan(plan: "Plan") -> None:
 def cache_in_words(cache: "Cache") -> str:
     """What keys and values take."""
     sliding = f" + {cache.sliding:,} B for the last {cache.window} tokens" if cache.window else ""
-    return (
-        f"Keys and values at 16 bits: {cache.full:,} B a token{sliding}; "
-        f"{size(cache.longest)} at {cache.max_positions:,} tokens ({size(cache.longest_unevicted)} if nothing is evicted)."
-    )
+    longest = f"{size(cache.longest)} at {cache.max_positions:,} tokens"
+    unevicted = f"{size(cache.longest_unevicted)} if nothing is evicted"
+    return f"Keys and values at 16 bits: {cache.full:,} B a token{sliding}; {longest} ({unevicted})."

@@ -64,7 +64,7 @@ def run(
     from cabochon.runtime import load
 
     model = load(package, threads=threads, provider=provider, provider_options=provider_options)
-    options = dict(
+    options: dict[str, Any] = dict(
         max_new_tokens=max_new_tokens,
         greedy=greedy or None,
         temperature=temperature,
@@ -95,7 +95,7 @@ def read_prompt(prompt: str | None, chat: str | None, ids: str | None, system: s
 
 
 def read_ids(text: str) -> list[int]:
-    """"2,105" -> [2, 105]"""
+    """ "2,105" -> [2, 105]"""
     try:
         return [int(number) for number in text.replace(",", " ").split()]
     except ValueError:

@@ -47,10 +47,14 @@ def _checks(built: Sequence[Built], models: Sequence[Model]) -> Iterator[Check]:
     for package, model in zip(built, models, strict=True):
         name = f"{package.target} {package.precision}"
         files = _damaged(package.path)
-        yield Check(f"{name}: every file has the checksum it was written with", ", ".join(files) or "all", not files)
+        yield Check(
+            f"{name}: every file has the checksum it was written with", ", ".join(files) or "all", not files
+        )
         ids = model.generate(OPENING, greedy=True, max_new_tokens=len(GREEDY), ignore_eos=True).ids
         same = sum(a == b for a, b in zip(ids, GREEDY, strict=True))
-        yield Check(f"{name}: greedy tokens are the reference's", f"{same} of {len(GREEDY)}", same == len(GREEDY))
+        yield Check(
+            f"{name}: greedy tokens are the reference's", f"{same} of {len(GREEDY)}", same == len(GREEDY)
+        )
         found = perplexity(model, tokens)
         close = abs(found - PERPLEXITY) <= TOLERANCE
         yield Check(f"{name}: perplexity of unseen text is {PERPLEXITY}", f"{found:.4f}", close)
@@ -60,7 +64,11 @@ def _damaged(package: Path) -> list[str]:
     """Files whose bytes are not those of SHA256SUMS."""
     lines = (package / "SHA256SUMS").read_text("utf-8").splitlines()
     sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    return [name for name, digest in sums.items() if hashlib.sha256((package / name).read_bytes()).hexdigest() != digest]
+    return [
+        name
+        for name, digest in sums.items()
+        if hashlib.sha256((package / name).read_bytes()).hexdigest() != digest
+    ]
 
 
 def heldout(model: Model) -> list[list[int]]:

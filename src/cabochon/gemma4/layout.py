@@ -16,6 +16,15 @@ __all__ = ["Slot", "layout", "text_geometry"]
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
+_DRAFTERS = ("gemma4_assistant", "gemma4_unified_assistant")
+_READ_AS_TEXT = (*_DRAFTERS, "gemma4_unified", "gemma4_unified_text")
+_DENSE = {
+    "enable_moe_block": False,
+    "num_experts": None,
+    "top_k_experts": None,
+    "moe_intermediate_size": None,
+}
+
 
 class Slot(NamedTuple):
     """A tensor that a checkpoint must hold: the part of the model it belongs to, its name and shape."""
@@ -43,28 +52,28 @@ def layout(raw: Mapping[str, Any]) -> list[Slot]:
     elif raw.get("model_type") == "gemma4":
         slots += [Slot("vision tower", name, shape) for name, shape in _vision(top, config.hidden)]
         slots += [Slot("audio tower", name, shape) for name, shape in _audio(top, config.hidden)]
-    elif "assistant" in str(raw.get("model_type")):
-        slots += [Slot("drafter projections", name, shape) for name, shape in _projections(top, config.hidden)]
+    elif _is_drafter(raw):
+        slots += [
+            Slot("drafter projections", name, shape) for name, shape in _projections(top, config.hidden)
+        ]
         slots += [Slot("centroid head", name, shape) for name, shape in _centroids(top, config)]
     return slots
 
 
 def text_geometry(raw: Mapping[str, Any]) -> TextConfig:
-    """The text model of any checkpoint of the family as if it were dense and owned all its keys and values where it
-    cannot be built as it is (experts, drafters): its layers have the sizes the real ones have."""
-    text = raw.get("text_config", raw)
-    dense = {"enable_moe_block": False, "num_experts": None, "top_k_experts": None, "moe_intermediate_size": None}
+    """The text model of any checkpoint of the family. What is not built yet is read as what has the same layers:
+    without experts, and for a drafter with keys and values of its own."""
+    text = raw.get("text_config")
+    inner = {**(raw if text is None else text), **_DENSE}
     if _is_drafter(raw):
-        dense["num_kv_shared_layers"] = 0
-    if raw.get("model_type") in ("gemma4", "gemma4_text"):
-        text_only = {**raw, "text_config": {**text, **dense}} if "text_config" in raw else {**text, **dense}
-    else:
-        text_only = {**text, **dense, "model_type": "gemma4_text"}
-    return read_text_config(text_only)
+        inner["num_kv_shared_layers"] = 0
+    if raw.get("model_type") in _READ_AS_TEXT:
+        return read_text_config({**inner, "model_type": "gemma4_text"})
+    return read_text_config(inner if text is None else {**raw, "text_config": inner})
 
 
 def _is_drafter(raw: Mapping[str, Any]) -> bool:
-    return raw.get("model_type") in ("gemma4_assistant", "gemma4_unified_assistant")
+    return raw.get("model_type") in _DRAFTERS
 
 
 def _text_part(name: str) -> str:
@@ -97,7 +106,11 @@ def _experts(text: Section, hidden: int, at: str) -> Shapes:
     yield at + "router.per_expert_scale", (experts,)
     yield at + "experts.gate_up_proj", (experts, 2 * width, hidden)
     yield at + "experts.down_proj", (experts, hidden, width)
-    for norm in ("post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2"):
+    for norm in (
+        "post_feedforward_layernorm_1",
+        "post_feedforward_layernorm_2",
+        "pre_feedforward_layernorm_2",
+    ):
         yield f"{at}{norm}.weight", (hidden,)
 
 
@@ -109,7 +122,12 @@ def _linear(name: str, out: int, into: int, clipped: bool) -> Shapes:
             yield f"{name}.{bound}", ()
 
 
-SANDWICH = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+SANDWICH = (
+    "input_layernorm",
+    "post_attention_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
+)
 
 
 def _vision(top: Section, hidden: int) -> Shapes:
@@ -134,7 +152,11 @@ def _vision_layer(c: Section, at: str) -> Shapes:
     for name, count in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)):
         yield from _linear(f"{at}self_attn.{name}", count * size, width, clipped)
     yield from _linear(at + "self_attn.o_proj", width, heads * size, clipped)
-    for name, out, into in (("gate_proj", inner, width), ("up_proj", inner, width), ("down_proj", width, inner)):
+    for name, out, into in (
+        ("gate_proj", inner, width),
+        ("up_proj", inner, width),
+        ("down_proj", width, inner),
+    ):
         yield from _linear(f"{at}mlp.{name}", out, into, clipped)
     for norm in ("q_norm", "k_norm"):
         yield f"{at}self_attn.{norm}.weight", (size,)
@@ -176,7 +198,13 @@ def _audio_layer(c: Section, at: str) -> Shapes:
     yield from _linear(at + "lconv1d.linear_start", 2 * width, width, clipped)
     yield from _linear(at + "lconv1d.linear_end", width, width, clipped)
     yield at + "lconv1d.depthwise_conv1d.weight", (width, 1, c.integer("conv_kernel_size"))
-    for norm in ("lconv1d.pre_layer_norm", "lconv1d.conv_norm", "norm_pre_attn", "norm_post_attn", "norm_out"):
+    for norm in (
+        "lconv1d.pre_layer_norm",
+        "lconv1d.conv_norm",
+        "norm_pre_attn",
+        "norm_post_attn",
+        "norm_out",
+    ):
         yield f"{at}{norm}.weight", (width,)
 
 

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cabochon.checkpoint import Checkpoint, open_checkpoint
+from cabochon.checkpoint.source import hub_id_of
 from cabochon.errors import ConfigError, SourceError, UnsupportedError
 from cabochon.gemma4 import TextConfig, read_text_config, text_tensors
 from cabochon.gemma4.layout import Slot, layout, text_geometry
@@ -76,15 +78,35 @@ def plan(
 ) -> Plan:
     """Plan from a checkpoint (a folder or a hub id), or from a config.json alone.
 
-    With a checkpoint its tensors are checked against its config, its own dtypes are counted and so are the files that
-    travel along. Raises SourceError (and its kinds) where there is nothing to plan.
+    The tensors of a folder are checked against its config, and the files that travel along are counted. Of a hub id
+    only the small files are fetched. Raises SourceError (and its kinds) where there is nothing to plan.
     """
     if (source is None) == (config is None):
-        raise SourceError("give a checkpoint or a config, one of them", remedy="cabochon plan SOURCE, or --config FILE")
-    if config is not None:
-        return _plan(str(config), _read(Path(config)), None)
-    checkpoint = open_checkpoint(source or "", revision=revision)
+        raise SourceError(
+            "give a checkpoint or a config, one of them", remedy="cabochon plan SOURCE, or --config FILE"
+        )
+    if source is None:
+        return _plan(str(config), _read(Path(config or "")), None)
+    if hub_id_of(source) is not None:
+        return _plan(str(source), _config_of(source, revision), None)
+    checkpoint = open_checkpoint(source, revision=revision)
     return _plan(checkpoint.source, checkpoint.config, checkpoint)
+
+
+class _Enough(Exception):  # noqa: N818  (nothing is wrong)
+    """Stops the opening of a checkpoint before its weights are fetched."""
+
+
+def _config_of(source: str | Path, revision: str | None) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+
+    def enough(config: Mapping[str, Any]) -> None:
+        found.update(config)
+        raise _Enough
+
+    with suppress(_Enough):
+        open_checkpoint(source, revision=revision, check=enough)
+    return found
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -92,7 +114,9 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         raw = json.loads(file.read_text("utf-8"))
     except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", at=str(file), remedy="check the path") from None
+        raise SourceError(
+            f"cannot be read: {error.strerror}", at=str(file), remedy="check the path"
+        ) from None
     except ValueError as error:
         raise ConfigError(f"is not JSON: {error}", at=str(file), remedy="download the file again") from None
     if not isinstance(raw, dict):

@@ -13,7 +13,9 @@ from cabochon.recipes import PRECISIONS
 __all__ = ["INT32", "Verdict", "verdicts"]
 
 INT32 = 2**31 - 1
-LENGTHS_ONLY = "left-justified"  # the mask of the targets that take lengths; they count elements in int32 as well
+LENGTHS_ONLY = (
+    "left-justified"  # the mask of the targets that take lengths; they count elements in int32 as well
+)
 
 # Limits of an adapter that grants no more than the defaults of the WebGPU specification ("Limits").
 WEBGPU_BUFFER, WEBGPU_BINDING = 256 * MIB, 128 * MIB
@@ -45,18 +47,25 @@ def verdicts(
     """All targets in all precisions. `refused` is why the checkpoint as a whole is not built, "" where it is."""
     text = text_slots(slots)
     return tuple(
-        _verdict(target, precision, _as_written(text, target, len(geometry.layers)), text, refused, checkpoint)
+        _verdict(
+            target, precision, _as_written(text, target, len(geometry.layers)), text, refused, checkpoint
+        )
         for target in TARGETS.values()
         for precision in PRECISIONS
     )
 
 
 def _verdict(
-    target: Target, precision: str, written: list[Slot], text: list[Slot], refused: str, checkpoint: Checkpoint | None
+    target: Target,
+    precision: str,
+    written: list[Slot],
+    text: list[Slot],
+    refused: str,
+    checkpoint: Checkpoint | None,
 ) -> Verdict:
     status, reason = _status(target, precision, refused)
-    large = _buffers(target, precision, written)
-    if large and status == "runs":
+    large = "" if status == "refused" else _buffers(target, precision, written)
+    if large:
         status = "conditional"
     return Verdict(
         target.name,
@@ -84,7 +93,11 @@ def _as_written(text: list[Slot], target: Target, layers: int) -> list[Slot]:
     """The tensors as the target's graph holds them: where elements are counted in int32, one table per layer."""
     if target.dialect.mask != LENGTHS_ONLY:
         return text
-    return [part for slot in text for part in (_tables(slot, layers) if slot.part == "per-layer table" else [slot])]
+    return [
+        part
+        for slot in text
+        for part in (_tables(slot, layers) if slot.part == "per-layer table" else [slot])
+    ]
 
 
 def _tables(slot: Slot, layers: int) -> list[Slot]:
@@ -114,7 +127,8 @@ def _buffers(target: Target, precision: str, written: list[Slot]) -> str:
     large = [size for size in sizes if size > WEBGPU_BINDING]
     if not large:
         return ""
+    count = "1 tensor is" if len(large) == 1 else f"{len(large)} tensors are"
     return (
-        f"{len(large)} tensors are beyond WebGPU's defaults (buffers of {WEBGPU_BUFFER // MIB} MiB, bindings of "
+        f"{count} beyond WebGPU's defaults (buffers of {WEBGPU_BUFFER // MIB} MiB, bindings of "
         f"{WEBGPU_BINDING // MIB} MiB): the adapter must grant {-(-max(large) // MIB):,} MiB for both"
     )

@@ -1,0 +1,317 @@
+"""The program as a user meets it: help, results, JSON, messages, exit codes."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import cabochon
+from cabochon.cli import main
+from cabochon.demo import MINIATURE
+
+ROOT = Path(__file__).parents[1]
+SOURCE = MINIATURE / "target"
+COMMANDS = ("plan", "build", "run", "chat", "parity", "compare", "list", "demo")
+ENVIRONMENT = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+PROGRAM = [sys.executable, "-c", "from cabochon.cli import main; main()"]
+
+
+class Done(NamedTuple):
+    """How a call ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def call(*arguments: str | Path, input: str = "") -> Done:
+    """The program with these arguments, in this process."""
+    out, error = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["cabochon", *map(str, arguments)])
+        patch.setattr(sys, "stdin", io.StringIO(input))
+        patch.setattr(os, "environ", ENVIRONMENT)
+        with redirect_stdout(out), redirect_stderr(error), pytest.raises(SystemExit) as left:
+            main()
+    return Done(int(left.value.code or 0), out.getvalue(), error.getvalue())
+
+
+def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The program in a process of its own."""
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+
+
+def succeed(*arguments: str | Path, input: str = "") -> str:
+    done = call(*arguments, input=input)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("cli") / "package"
+    return cabochon.build(SOURCE, out, target="default", precision="f32").path
+
+
+# help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(command: str) -> None:
+    text = succeed(command, "--help")
+    assert f"cabochon {command}" in text or "Usage" in text
+    assert "--json" in text
+    assert text == succeed(command, "-h")
+
+
+def test_help_names_every_command() -> None:
+    text = succeed("--help")
+    assert all(f" {command} " in text for command in COMMANDS)
+
+
+def test_help_is_fast() -> None:
+    """Issued figure: below 0.6 s; here with room for a busy machine, best of three."""
+
+    def seconds() -> float:
+        began = time.perf_counter()
+        start("--help")
+        return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(3)) < 1.0
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import cabochon.cli, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"onnx", "onnx_ir", "onnxruntime", "torch", "sympy", "tokenizers"} & set(done.stdout.split())
+
+
+def test_version() -> None:
+    assert succeed("--version") == f"cabochon {cabochon.__version__}\n"
+
+
+# results
+
+
+def test_plan_of_a_config_alone() -> None:
+    config = ROOT / "tests" / "data" / "geometries" / "e2b.json"
+    text = succeed("plan", "--config", config)
+    assert "5,104,298,467 parameters, 10.2 GB in 1951 tensors" in text
+    assert "6,144 B a token + 12,288 B for the last 512 tokens" in text
+    assert "no released onnxruntime has bf16 kernels" in text
+    assert "split into 35 tables" in text
+    found = json.loads(succeed("plan", "--config", config, "--json"))
+    assert found["nbytes"] == 10_208_596_934
+    assert len(found["verdicts"]) == 12
+
+
+def test_plan_of_a_source() -> None:
+    assert "gemma4_text, 2,964,458 parameters" in succeed("plan", SOURCE)
+
+
+def test_list() -> None:
+    text = succeed("list", "targets")
+    assert all(target in text for target in ("default", "onnx-standard", "cuda", "webgpu"))
+    rows = json.loads(succeed("list", "targets", "--json"))
+    assert {row["target"]: row["provider"] for row in rows}["cuda"] == "CUDAExecutionProvider"
+    rows = json.loads(succeed("list", "precisions", "--json"))
+    assert {row["precision"] for row in rows} == {"f32", "f16", "bf16"}
+
+
+def test_build(tmp_path: Path) -> None:
+    text = succeed("build", SOURCE, tmp_path / "a", "--precision", "f16")
+    assert "default f16" in text
+    found = json.loads(succeed("build", SOURCE, tmp_path / "b", "--precision", "f16", "--json"))
+    assert (found["target"], found["precision"], found["linked"]) == ("default", "f16", False)
+    assert found["path"] == str(tmp_path / "b")
+    assert (tmp_path / "a" / "model.onnx").read_bytes() == (tmp_path / "b" / "model.onnx").read_bytes()
+
+
+def test_build_notes_its_command(tmp_path: Path) -> None:
+    succeed("build", SOURCE, tmp_path / "a", "--precision", "f32", "--logits-to-keep", "1")
+    provenance = (tmp_path / "a" / "provenance.json").read_text()
+    assert "--logits-to-keep" in provenance
+
+
+def test_run(package: Path) -> None:
+    arguments = ("run", package, "--prompt", "And it came to pass", "--max-new-tokens", "16", "--greedy")
+    assert succeed(*arguments) == ", that, behold, the king's servants came, and said, Behold\n"
+    found = json.loads(succeed(*arguments, "--json"))
+    assert found["ids"] == [292, 418, 292, 861, 292, 378, 535, 287, 363, 1041, 597, 292, 387, 512, 292, 950]
+    assert found["finish_reason"] == "length"
+    assert found["timings"]["new_tokens"] == 16
+
+
+def test_run_of_ids_and_of_a_user(package: Path) -> None:
+    ids = "2, 313,380 476,597,408,750"
+    by_id = json.loads(succeed("run", package, "--ids", ids, "--max-new-tokens", "4", "--greedy", "--json"))
+    assert by_id["ids"] == [292, 418, 292, 861]
+    asked = json.loads(succeed("run", package, "--chat", "Hello", "--max-new-tokens", "2", "--json"))
+    assert asked["prompt_ids"] == [2, 5, 1583, 280, 320, 697, 359, 6, 280, 5, 1588, 280]
+
+
+def test_sampling_options_reach_the_model(package: Path) -> None:
+    def sampled(*options: str) -> list[int]:
+        common = ("--prompt", "Blessed are", "--max-new-tokens", "12", "--json")
+        return json.loads(succeed("run", package, *common, *options))["ids"]
+
+    hot = (
+        "--temperature",
+        "1.5",
+        "--top-k",
+        "500",
+        "--top-p",
+        "0.99",
+        "--min-p",
+        "0.0001",
+        "--repetition-penalty",
+        "1.2",
+    )
+    assert sampled(*hot, "--seed", "1") == sampled(*hot, "--seed", "1", "--threads", "1")
+    assert sampled(*hot, "--seed", "1") != sampled(*hot, "--seed", "2")
+    assert sampled("--top-k", "1") == sampled("--greedy")
+
+
+def test_stop(package: Path) -> None:
+    found = json.loads(
+        succeed(
+            "run", package, "--prompt", "Blessed are", "--greedy", "--stop", "Israel", "--stop", "x", "--json"
+        )
+    )
+    assert (found["text"], found["finish_reason"]) == (" the children of ", "stop")
+
+
+def test_chat(package: Path) -> None:
+    text = succeed("chat", package, "--greedy", "--max-new-tokens", "8", input="Hello\n\nAgain\n")
+    assert len(text.splitlines()) >= 2
+    lines = succeed(
+        "chat", package, "--greedy", "--max-new-tokens", "8", "--json", input="Hello\nAgain\n"
+    ).splitlines()
+    first, second = map(json.loads, lines)
+    assert second["prompt_ids"][: len(first["prompt_ids"])] == first["prompt_ids"]
+    assert second["timings"]["reused"] >= len(first["prompt_ids"])
+
+
+def test_compare(package: Path, tmp_path: Path) -> None:
+    other = cabochon.build(SOURCE, tmp_path / "b", target="onnx-standard", precision="f32").path
+    found = json.loads(succeed("compare", package, other, "--json"))
+    assert found["metadata"]["cabochon.target"] == ["default", "onnx-standard"]
+    assert all(pair["relative"] < 1e-4 for pair in found["pairs"])
+
+
+def test_comparison_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    from cabochon.cli.compare import print_comparison
+    from cabochon.parity import Comparison, Pair
+
+    pair = Pair("emoji", 1.5e-6, 0.99999, 0.75, 31, 32)
+    sizes = {"model.onnx": (1_500_000, None)}
+    print_comparison(Comparison(sizes, {}, {"cabochon.target": ("default", "cuda")}, (pair,)))
+    said = capsys.readouterr().out
+    assert all(
+        text in said for text in ("1.5 MB", "cabochon.target", "cuda", "1.50e-06", "75.0%", "31 of 32")
+    )
+
+
+# what can go wrong
+
+
+USAGE = [
+    (("nonsense",), "No such command 'nonsense'"),
+    (("plan",), "give SOURCE or --config"),
+    (("plan", "a", "--config", "b"), "give SOURCE or --config"),
+    (("build", "a"), "OUT"),
+    (("build", "a", "b", "--weights", "teleport"), "teleport"),
+    (("run", "a"), "give one of --prompt, --chat and --ids"),
+    (("run", "a", "--prompt", "x", "--ids", "1"), "give one of"),
+    (("run", "a", "--ids", "one"), "is not a list of numbers"),
+    (("run", "a", "--prompt", "x", "--system", "y"), "--system goes with --chat"),
+    (("run", "a", "--prompt", "x", "--provider-option", "k"), "is not KEY=VALUE"),
+    (("run", "a", "--prompt", "x", "--max-new-tokens", "0"), "--max-new-tokens"),
+    (("parity", "a"), "name the SOURCE, or pass --known"),
+    (("parity", "a", "b", "--new-tokens", "31"), "--new-tokens"),
+    (("list", "colours"), "colours"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), USAGE, ids=lambda value: " ".join(value) if type(value) is tuple else ""
+)
+def test_usage(arguments: tuple[str, ...], message: str) -> None:
+    done = call(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+ERRORS = [
+    (("plan", "/nowhere/at/all"), "/nowhere/at/all"),
+    (("plan", "--config", "/nowhere/config.json"), "cannot be read"),
+    (("build", SOURCE, "{tmp}/out", "--target", "toaster"), "toaster"),
+    (("build", SOURCE, "{tmp}/out", "--precision", "f7"), "f7"),
+    (("build", SOURCE, "{tmp}/out", "--target", "webgpu", "--precision", "bf16"), "WebGPU has no bf16"),
+    (("build", SOURCE, "{tmp}"), "{tmp}"),
+    (("run", "{tmp}", "--prompt", "x"), "model.onnx"),
+    (("chat", "{tmp}"), "model.onnx"),
+    (("parity", "{tmp}", "--known"), "{tmp}"),
+    (("compare", "{tmp}", "{tmp}"), "{tmp}"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), ERRORS, ids=lambda value: value[0] if type(value) is tuple else ""
+)
+def test_errors(arguments: tuple[str | Path, ...], message: str, tmp_path: Path) -> None:
+    done = call(*(str(argument).format(tmp=tmp_path) for argument in arguments))
+    assert done.returncode == 1
+    assert done.stderr.startswith("cabochon: ")
+    assert message.format(tmp=tmp_path) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_errors_as_json() -> None:
+    done = call("plan", "--config", "/nowhere/config.json", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["error"] == {
+        "kind": "SourceError",
+        "at": "/nowhere/config.json",
+        "message": "cannot be read: No such file or directory",
+        "remedy": "check the path",
+    }
+
+
+def test_a_bad_request(package: Path) -> None:
+    done = call("run", package, "--prompt", "x", "--top-p", "7")
+    assert done.returncode == 1
+    assert "top_p" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for a child process")
+def test_interrupting_a_run(package: Path) -> None:
+    command = [*PROGRAM, "run", str(package), "--prompt", "x", "--ignore-eos", "--max-new-tokens", "4000"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1)  # it has begun to speak
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in said
+
+
+def test_a_reader_that_leaves() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -c 'from cabochon.cli import main; main()' list targets --json | head -c 1",
+        shell=True, capture_output=True, text=True, env=ENVIRONMENT, check=False,
+    )  # fmt: skip
+    assert done.stdout == "["
+    assert "Traceback" not in done.stderr

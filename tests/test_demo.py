@@ -1,0 +1,52 @@
+"""The demo: its checks hold, and they fail where they should."""
+
+from pathlib import Path
+
+import pytest
+
+from cabochon.demo import MINIATURE, Account, demo, tour
+from cabochon.runtime import load
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Account:
+    return demo(tmp_path_factory.mktemp("demo"))
+
+
+def test_every_check_holds(account: Account) -> None:
+    assert [check for check in account.checks if not check.passed] == []
+    assert len(account.checks) == 9
+
+
+def test_packages_and_samples(account: Account) -> None:
+    found = [(p.target, p.precision, p.path.name) for p in account.packages]
+    assert found[0] == ("default", "f32", "default-f32")
+    assert account.packages[0].nbytes > 2 * account.packages[2].nbytes * 0.9
+    assert [sample.prompt for sample in account.samples][2] == "Hello"
+    assert all(sample.text.strip() and sample.speed > 0 for sample in account.samples)
+    assert "King James" in account.samples[2].text
+
+
+def test_a_wrong_token_fails_the_check(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tour, "GREEDY", (*tour.GREEDY[:-1], 7))
+    found = list(tour._checks(account.packages[:1], [load(account.packages[0].path, threads=1)]))
+    assert [(check.passed, check.found) for check in found][1] == (False, "15 of 16")
+    assert not Account((), tuple(found), ()).passed
+
+
+def test_a_flipped_bit_fails_the_check(tmp_path: Path) -> None:
+    from cabochon.package import build
+
+    package = build(MINIATURE / "target", tmp_path / "a", precision="f16").path
+    assert tour._damaged(package) == []
+    data = bytearray((package / "model.onnx.data").read_bytes())
+    data[1000] ^= 1
+    (package / "model.onnx.data").write_bytes(data)
+    assert tour._damaged(package) == ["model.onnx.data"]
+
+
+def test_perplexity_of_a_uniform_guess() -> None:
+    import numpy as np
+
+    losses = tour._losses(np.zeros((5, 8), np.float32), [0, 1, 2, 3, 4])
+    assert np.allclose(losses, np.log(8))

@@ -1,0 +1,220 @@
+"""Plans: of the real geometries against their known figures, of small checkpoints against what a build takes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+import cabochon
+from cabochon.errors import ConfigError, SourceError
+from cabochon.planning import Plan
+from cabochon.planning.sizes import BUILD_MEMORY
+from hub_server import Hub, serving
+
+DATA = Path(__file__).parent / "data"
+GEOMETRIES = DATA / "geometries"
+TINY = DATA / "tiny" / "text"
+
+# tensors, bytes of the whole checkpoint in bf16, bytes of "decoder layers" (experts included for 26B-A4B)
+KNOWN = {
+    "e2b": (1951, 10_208_596_934, 3_726_686_790),
+    "e4b": (2076, 15_882_203_604, 7_891_654_740),
+    "12b": (677, 23_919_460_448, 21_801_434_720),
+    "26b-a4b": (1013, 51_611_872_412, 48_989_888_572),
+    "31b": (1188, 62_546_177_752, 58_576_118_392),
+    "e2b-assistant": (50, 157_559_816, 17_837_064),
+    "e4b-assistant": (50, 159_132_680, 17_837_064),
+    "12b-assistant": (48, 845_713_928, 285_250_056),
+    "26b-a4b-assistant": (48, 839_422_472, 285_250_056),
+    "31b-assistant": (48, 939_037_192, 369_136_136),
+}
+# bytes of keys and values for a token at 16 bits: full attention, sliding attention
+CACHES = {
+    "e2b": (6_144, 12_288),
+    "e4b": (16_384, 40_960),
+    "26b-a4b": (20_480, 204_800),
+    "31b": (81_920, 819_200),
+    "e2b-assistant": (0, 0),
+}
+BUILT = {"e2b", "e4b", "31b"}
+
+
+def planned(name: str) -> Plan:
+    return cabochon.plan(config=GEOMETRIES / f"{name}.json")
+
+
+def part(plan: Plan, *names: str) -> int:
+    return sum(part.nbytes for part in plan.parts if part.name in names)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_checkpoint_sizes_are_exact(name: str) -> None:
+    plan = planned(name)
+    found = plan.tensors, plan.nbytes, part(plan, "decoder layers", "experts")
+    assert found == KNOWN[name]
+    assert sum(part.nbytes for part in plan.parts) == plan.nbytes
+    assert sum(part.tensors for part in plan.parts) == plan.tensors
+
+
+def test_parts_of_e2b() -> None:
+    parts = {part.name: (part.tensors, part.parameters, part.nbytes) for part in planned("e2b").parts}
+    assert parts["per-layer table"] == (1, 2_348_810_240, 4_697_620_480)
+    assert parts["token embedding"] == (1, 402_653_184, 805_306_368)
+    assert parts["per-layer projection"] == (1, 13_762_560, 27_525_120)
+    assert parts["vision tower"][1:] == (168_544_704, 337_089_408)
+    assert parts["audio tower"][1:] == (307_184_384, 614_368_768)
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_caches(name: str) -> None:
+    cache = planned(name).cache
+    assert (cache.full, cache.sliding) == CACHES[name]
+
+
+def test_the_longest_context_of_e2b() -> None:
+    cache = planned("e2b").cache
+    assert (cache.window, cache.max_positions) == (512, 131_072)
+    assert cache.longest == (768 + 6) * 2**20
+    assert cache.longest_unevicted == 2.25 * 2**30
+
+
+def test_the_largest_tensor_and_what_int32_cannot_count() -> None:
+    plan = planned("e2b")
+    largest = plan.largest[0]
+    assert (largest.name, largest.shape) == ("model.embed_tokens_per_layer.weight", (262_144, 8_960))
+    assert (largest.elements, largest.nbytes, largest.int32) == (2_348_810_240, 4_697_620_480, False)
+    assert plan.largest[1].int32
+    warned = {verdict.target for verdict in plan.verdicts if verdict.warnings}
+    assert warned == {"cuda", "webgpu"}
+    warning = next(v.warnings[0] for v in plan.verdicts if v.target == "cuda")
+    assert "2,348,810,240 elements" in warning
+    assert "split into 35 tables, one per layer, of 67,108,864 each" in warning
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_int32_warnings_exist_where_a_tensor_is_too_large(name: str) -> None:
+    plan = planned(name)
+    warned = any(verdict.warnings for verdict in plan.verdicts)
+    assert warned == (name in ("e2b", "e4b")) == any(not large.int32 for large in plan.largest)
+
+
+def test_verdicts_of_e2b() -> None:
+    verdicts = {(v.target, v.precision): v for v in planned("e2b").verdicts}
+    assert {key: v.status for key, v in verdicts.items()} == {
+        ("default", "f32"): "runs",
+        ("default", "f16"): "runs",
+        ("default", "bf16"): "builds",
+        ("onnx-standard", "f32"): "runs",
+        ("onnx-standard", "f16"): "runs",
+        ("onnx-standard", "bf16"): "builds",
+        ("cuda", "f32"): "builds",
+        ("cuda", "f16"): "runs",
+        ("cuda", "bf16"): "runs",
+        ("webgpu", "f32"): "conditional",
+        ("webgpu", "f16"): "conditional",
+        ("webgpu", "bf16"): "refused",
+    }
+    assert "no released onnxruntime has bf16 kernels" in verdicts["default", "bf16"].reason
+    assert "OpenVINO" in verdicts["onnx-standard", "bf16"].reason
+    assert "768 MiB" in verdicts["webgpu", "f16"].reason
+    assert "shader-f16" in verdicts["webgpu", "f16"].reason
+    assert "36 tensors" in verdicts["webgpu", "f32"].reason  # the table of tokens and 35 of the layers
+    assert "no bf16" in verdicts["webgpu", "bf16"].reason
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_disk_is_what_the_tensors_of_the_text_take(name: str) -> None:
+    plan = planned(name)
+    media = part(plan, "vision tower", "audio tower", "vision embedder", "audio embedder")
+    for verdict in plan.verdicts:
+        expected = (plan.nbytes - media) * (2 if verdict.precision == "f32" else 1)
+        assert expected * 0.99 < verdict.disk < expected + 60_000_000
+    assert plan.build_memory == BUILD_MEMORY <= 300_000_000
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN.keys() - BUILT))
+def test_what_is_not_built_yet_is_planned_and_refused_with_the_reason(name: str) -> None:
+    plan = planned(name)
+    why = {"26b-a4b": "mixture of experts", "12b": "unified"}.get(name, "drafter")
+    assert why in plan.refused
+    assert {verdict.status for verdict in plan.verdicts} == {"refused"}
+    assert all(verdict.reason.startswith(plan.refused) for verdict in plan.verdicts)
+
+
+@pytest.mark.parametrize("name", sorted(BUILT))
+def test_what_is_built_is_not_refused(name: str) -> None:
+    assert planned(name).refused == ""
+
+
+@pytest.mark.parametrize("target", ["default", "onnx-standard", "cuda", "webgpu"])
+@pytest.mark.parametrize("precision", ["f32", "f16"])
+def test_a_build_takes_what_was_planned(target: str, precision: str, tmp_path: Path) -> None:
+    verdict = next(v for v in cabochon.plan(TINY).verdicts if (v.target, v.precision) == (target, precision))
+    built = cabochon.build(TINY, tmp_path / "out", target=target, precision=precision)
+    taken = sum(file.stat().st_size for file in built.path.rglob("*") if file.is_file())
+    assert abs(verdict.disk - taken) <= 0.05 * taken
+
+
+def test_a_source_is_checked_and_its_remarks_are_passed_on() -> None:
+    plan = cabochon.plan(DATA / "tiny" / "target")
+    assert plan.source.endswith("target")
+    assert any("not part of the text model" in remark for remark in plan.remarks)
+
+
+def test_of_a_hub_id_only_small_files_are_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with serving(Hub({"org/tiny": TINY})) as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+        monkeypatch.setattr(
+            constants,
+            "HUGGINGFACE_CO_URL_TEMPLATE",
+            hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+        )
+        plan = cabochon.plan("org/tiny")
+    assert "config.json" in hub.fetched()
+    assert "model.safetensors" not in hub.fetched()
+    assert plan.parts == cabochon.plan(TINY).parts
+
+
+def test_a_folder_may_be_named_for_its_config(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((GEOMETRIES / "e2b.json").read_text())
+    assert cabochon.plan(config=tmp_path).nbytes == KNOWN["e2b"][1]
+
+
+def test_both_spellings_give_one_plan(tmp_path: Path) -> None:
+    raw = json.loads((GEOMETRIES / "e2b.json").read_text())
+    text = raw["text_config"]
+    del text["global_head_dim"]
+    text["per_layer_config"] = {f"{i:02d}": {"head_dim": 512} for i in range(4, 35, 5)}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    plan, published = cabochon.plan(config=tmp_path), planned("e2b")
+    assert (plan.parts, plan.cache, plan.verdicts) == (published.parts, published.cache, published.verdicts)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("{", ConfigError, "is not JSON"),
+        ("[]", ConfigError, "expected an object"),
+        ("{}", ConfigError, "model_type"),
+        ('{"model_type": "llama"}', SourceError, "llama"),
+    ],
+)
+def test_a_config_that_is_none(text: str, error: type[Exception], message: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(error) as caught:
+        cabochon.plan(config=tmp_path / "config.json")
+    assert message in str(caught.value)
+
+
+def test_a_missing_config(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="cannot be read"):
+        cabochon.plan(config=tmp_path / "nothing.json")
+
+
+def test_one_of_source_and_config() -> None:
+    with pytest.raises(SourceError, match="one of them"):
+        cabochon.plan()
+    with pytest.raises(SourceError, match="one of them"):
+        cabochon.plan("a", config="b")
