@@ -161,7 +161,7 @@ def test_the_lock_of_a_file_just_removed_does_not_count(tmp_path, monkeypatch):
 def test_space_is_counted_before_anything_is_written(tmp_path):
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     with pytest.raises(PackageError) as caught:
-        files.require_space(tmp_path / "not" / "yet", free + 10**12)
+        files.require_space(tmp_path, free + 10**12)
     needed, found = (int(word.replace(",", "")) for word in caught.value.message.split() if word[0].isdigit())
     assert needed == free + 10**12 and abs(found - free) < 10**9
     assert caught.value.remedy.endswith("choose a folder on another disk")

@@ -42,14 +42,13 @@ def refuse(out: Path, source: Path | None = None) -> None:
         )
 
 
-def require_space(out: Path, nbytes: int) -> None:
-    """Raise PackageError where the disk that `out` will lie on has less than `nbytes` free."""
-    above = next(parent for parent in out.absolute().parents if parent.is_dir())
-    free = shutil.disk_usage(above).free
+def require_space(folder: Path, nbytes: int) -> None:
+    """Raise PackageError where the disk that `folder` lies on has less than `nbytes` free."""
+    free = shutil.disk_usage(folder).free
     if free < nbytes:
         raise PackageError(
             f"the package needs {nbytes:,} bytes; {free:,} are free on this disk",
-            at=str(out),
+            at=str(folder),
             remedy=f"free {nbytes - free:,} bytes, or choose a folder on another disk",
         )
 

@@ -32,7 +32,7 @@ def assemble(facts: Facts, layout: Layout, stage: Path, progress: Progress) -> N
     graph = serialize(facts.model, layout)
     along = {name: facts.checkpoint.files[name] for name in travelling(facts.checkpoint.files)}
     size = layout.nbytes + len(graph) + sum(file.stat().st_size for file in along.values())
-    files.require_space(stage, size + _SPARE)
+    files.require_space(stage.parent, size + _SPARE)
     progress.start(layout.nbytes)
     digests = {name: _digest(stage / name) for name in layout.links}
     if layout.data is not None:

@@ -60,7 +60,11 @@ def build(
     a target that cannot carry the precision, PackageError for `out` or a full disk.
     """
     started, out = time.monotonic(), Path(out)
-    chosen, stored = _choose(target, precision, weights)
+    chosen, stored = _choose(target, precision)
+    if weights not in ("copy", "link"):
+        raise PackageError(f"weights is {weights!r}; expected 'copy' or 'link'")
+    if logits_to_keep < 0:
+        raise PackageError(f"logits_to_keep is {logits_to_keep}; expected 0, for all, or more")
     files.refuse(out)
     checkpoint = open_checkpoint(source, revision=revision)
     files.refuse(out, checkpoint.root)
@@ -74,12 +78,10 @@ def build(
     return Built(out, target, precision, nbytes, time.monotonic() - started, remarks, bool(layout.links))
 
 
-def _choose(target: str, precision: str, weights: str) -> tuple[Target, Precision]:
-    for name, known in ((target, TARGETS), (precision, PRECISIONS)):
+def _choose(target: str, precision: str) -> tuple[Target, Precision]:
+    for what, name, known in (("target", target, TARGETS), ("precision", precision, PRECISIONS)):
         if name not in known:
-            raise TargetError(f"unknown name {name!r}; expected one of {', '.join(known)}")
-    if weights not in ("copy", "link"):
-        raise PackageError(f"weights is {weights!r}; expected 'copy' or 'link'")
+            raise TargetError(f"unknown {what} {name!r}; expected one of {', '.join(known)}")
     TARGETS[target].require(precision)
     return TARGETS[target], PRECISIONS[precision]
 
