@@ -14,11 +14,10 @@ from cabochon.runtime import Generation, Model, memory
 
 GREEDY: Any = {"greedy": True, "ignore_eos": True}
 NAMES = ("text/text", "text/text_long")
-WINDOW = 8
 
 
 @pytest.mark.parametrize("target", ["default", "onnx-standard", "cuda", "webgpu"])
-@pytest.mark.parametrize("chunk", [1, 3, WINDOW, WINDOW + 1, 512])
+@pytest.mark.parametrize("chunk", [3, 512])
 @pytest.mark.parametrize("name", NAMES)
 def test_greedy_ids_are_the_recorded_ones(packages: Packages, recorded: Any, target: str, chunk: int, name: str):
     model = packages.model("tiny", target)
@@ -252,8 +251,9 @@ def test_f16_ports(packages: Packages, target: str):
     assert forward.logits.dtype == np.float32
     exact = packages.model("miniature", target).forward("In the beginning God created the heaven and the earth. " * 4)
     assert np.abs(forward.logits - exact.logits).max() < 0.02 * np.abs(exact.logits).max()
-    answer = model.generate([{"role": "user", "content": "Hello"}], max_new_tokens=40, greedy=True)
-    assert answer.finish_reason == "eos" and answer.text
+    answer = model.generate([{"role": "user", "content": "Hello"}], max_new_tokens=60, greedy=True)
+    assert answer.finish_reason == "eos"
+    assert answer.text.startswith("I am a very small model")
 
 
 def test_the_miniature_in_a_batch(packages: Packages):

@@ -13,7 +13,7 @@ from cabochon.runtime.state import evictable, eviction_limit, extended
 
 WINDOW = 8
 TIGHT = Eviction(WINDOW, reserve=0, slack=0)
-TARGETS = ("default",)
+TARGETS = ("default", "cuda", "webgpu")
 IDS = np.random.default_rng(5).integers(24, 512, 60).tolist()
 
 

@@ -207,7 +207,7 @@ class Stream(Iterator[str]):
     def __init__(self, model: Model, ids: list[int], request: Request) -> None:
         """Checks that the request fits; nothing is computed before the first piece is asked for."""
         self._row = model._row(ids, request)
-        held = model._kept.nbytes if model._kept else 0
+        held = 2 * model._kept.nbytes if model._kept else 0
         model._admit([len(ids)], self._row.limit, request.chunk, held=held)
         self._pieces = model._answer(self._row, request)
 

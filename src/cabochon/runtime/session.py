@@ -1,7 +1,7 @@
 """One onnxruntime session, with values bound to its ports instead of copied through Python."""
 
 import mmap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +64,23 @@ class Session:
         arrays: Mapping[str, np.ndarray],
         values: Mapping[str, ort.OrtValue],
         fetched: Sequence[str],
-        kept: Iterable[str],
+        kept: Mapping[str, ort.OrtValue | None],
     ) -> tuple[dict[str, np.ndarray], dict[str, ort.OrtValue]]:
-        """Run once. `fetched` outputs come back as arrays, `kept` ones stay on the device as values."""
+        """Run once. `fetched` outputs come back as arrays; `kept` ones are written into the value given for each.
+
+        None instead of a value leaves the allocation to onnxruntime, on the session's device.
+        """
         binding = self._session.io_binding()
         given = {name: ort.OrtValue.ortvalue_from_numpy(np.asarray(a, order="C")) for name, a in arrays.items()}
         for name, value in {**given, **values}.items():
             binding.bind_ortvalue_input(name, value)  # the only binding that takes an optional input
-        kept = list(kept)
         for name in fetched:
             binding.bind_output(name, "cpu")
-        for name in kept:
-            binding.bind_output(name, self.device)
+        for name, value in kept.items():
+            if value is None:
+                binding.bind_output(name, self.device)
+            else:
+                binding.bind_ortvalue_output(name, value)
         self._session.run_with_iobinding(binding)
         made = binding.get_outputs()
         count = len(fetched)

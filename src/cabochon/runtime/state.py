@@ -17,6 +17,7 @@ import onnxruntime as ort
 
 from cabochon.errors import RequestError
 from cabochon.runtime.ports import Cache
+from cabochon.runtime.room import Room
 from cabochon.runtime.session import Session
 
 PREFILL_CHUNK = 512
@@ -66,6 +67,7 @@ class State:
         self.session, self.chunk = session, chunk
         self.eviction = eviction or (None if window is None else Eviction.usual(window))
         self.evict_limit: int | None = None
+        self._rooms = {c.past: Room(session.ports.dtype) for c in session.ports.caches}
         self._reset()
 
     def _reset(self) -> None:
@@ -91,7 +93,7 @@ class State:
 
     @property
     def nbytes(self) -> int:
-        """Bytes the caches hold between two steps."""
+        """Bytes of the caches; the room a next step writes to takes as much again."""
         return sum(v.tensor_size_in_bytes() for v in self.values.values())
 
     def step(
@@ -126,9 +128,18 @@ class State:
         if ports.keeps:
             arrays["logits_to_keep"] = np.array(1 if keep is None else keep, np.int64)
         fetched = ["logits"] * (keep is not None) + [ports.hidden or ""] * hidden
-        made, present = self.session.run(arrays, self.values, fetched, [c.present for c in self.caches])
+        kept = {c.present: self._beside(c, ids.shape[1]) for c in self.caches}
+        made, present = self.session.run(arrays, self.values, fetched, kept)
         wanted = [None if name not in made else _kept(made[name], keep or 0) for name in ("logits", ports.hidden)]
         return Output(*wanted), {c.past: present[c.present] for c in self.caches}
+
+    def _beside(self, cache: Cache, new: int) -> ort.OrtValue | None:
+        """Room in host memory for a cache with `new` more columns; other devices have allocators of their own."""
+        if self.session.device != "cpu":
+            return None
+        past = self.values[cache.past]
+        rows, heads, columns, size = past.shape()
+        return self._rooms[cache.past].beside(past, (rows, heads, columns + new, size))
 
     def prefill(self, ids: Sequence[int], *, chunk: int | None = None) -> np.ndarray:
         """Feed the tokens of one row in chunks; the logits [V] of the last one."""
@@ -178,7 +189,7 @@ class State:
 
     def _compact_when_due(self) -> None:
         unused = int((~self.mask.any(0)).sum())
-        if self.session.ports.contract.left_justified or unused > max(64, self.mask.shape[1] // 8):
+        if unused > max(64, self.mask.shape[1] // 8):
             self.compact()
 
     def _evict_when_due(self) -> None:
@@ -214,8 +225,6 @@ def extended(mask: np.ndarray, real: np.ndarray, left_justified: bool) -> np.nda
         raise _refused(f"{rows} rows with {new} new tokens each after {columns} columns", "feed row by row")
     if (real[:, 1:] & ~real[:, :-1]).any() or not real[:, 0].all():
         raise _refused("a row with a gap or padding in front", "put real tokens first in every row")
-    if new > 1 and not mask.all():
-        raise _refused("columns left over from a rewind", "compact the state first")
     lengths = mask.sum(1) + real.sum(1)
     return np.arange(columns + new) < lengths[:, None]
 
@@ -252,7 +261,6 @@ def stack(states: Sequence[State]) -> State:
     if left and len({s.evicted for s in states}) > 1:
         raise _refused("rows that evicted different numbers of columns", "set evict_limit before filling them")
     made = State(one.session, one.eviction, chunk=one.chunk)
-    made.evict_limit = None
     made.tokens = [s.tokens[0] for s in states]
     made.mask = np.concatenate(_padded([s.mask for s in states], 1, left))
     held = max(s.mask.shape[1] - s.evicted for s in states)
