@@ -17,7 +17,7 @@ demo: $(VENV)/ready  ## build, check and run the shipped miniature
 	@$(BIN)/cabochon demo
 
 test: $(VENV)/ready-test  ## every test that needs no torch
-	@$(BIN)/python -m pytest -q -n 2 -m "not parity" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not parity" $(ARGS)
 
 parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live
 	@$(BIN)/python -m pytest -q -m parity $(ARGS)
@@ -31,8 +31,8 @@ lint: $(VENV)/ready-lint  ## ruff, pyright, the order of imports
 format: $(VENV)/ready-lint  ## let ruff repair what it can
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
 
-bench: $(VENV)/ready-test  ## measure; writes the table of the README (needs about 35 GB of disk)
-	@$(BIN)/python -m bench $(ARGS)
+bench: $(VENV)/ready-test  ## measure; writes the table of the README (ARGS=--full: E2B at full size as well, 30 GB of disk)
+	@$(BIN)/python -m bench --write $(ARGS)
 
 wheel: $(VENV)/ready-test  ## dist/*.whl
 	@$(BIN)/python -m build -q --wheel

@@ -209,7 +209,7 @@ def test_compare(package: Path, tmp_path: Path) -> None:
 
 def test_comparison_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     from cabochon.cli.compare import print_comparison
-    from cabochon.parity import Comparison, Pair
+    from cabochon.parity.comparison import Comparison, Pair
 
     pair = Pair("emoji", 1.5e-6, 0.99999, 0.75, 31, 32)
     sizes = {"model.onnx": (1_500_000, None)}
