@@ -10,12 +10,12 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+import checkpoints
+import oracle
 from cabochon.checkpoint import Tensor, open_checkpoint
 from cabochon.dialects import TARGETS
 from cabochon.gemma4 import TextConfig, expected_shapes, read_text_config, text_tensors, trace_text
 from cabochon.recipes import PRECISIONS
-import checkpoints
-import oracle
 
 NUMPY = {"f32": np.float32, "f16": np.float16}
 Past = Mapping[int, tuple[np.ndarray, np.ndarray]]

@@ -107,7 +107,7 @@ def test_no_gather_counts_beyond_an_int32(name: str) -> None:
 
 
 def test_rejects_bf16_in_a_browser() -> None:
-    with pytest.raises(TargetError, match="'webgpu' cannot carry 'bf16'.*\n.*f16, f32"):
+    with pytest.raises(TargetError, match=r"'webgpu' cannot carry 'bf16'.*\n.*f16, f32"):
         traced("webgpu", "bf16")
 
 

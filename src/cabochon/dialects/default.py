@@ -15,9 +15,9 @@ class Default(Standard):
         A Transpose before a MatMul is folded when a session loads: a second copy of every weight in memory.
         """
         weight = w["weight"]
-        shape = [*x.shape[:-1], weight.shape[0]]
+        shape = [*x.dims[:-1], weight.dims[0]]
         return self.microsoft("FusedMatMul", [x, weight], dict(transB=1), (x, shape))
 
     def gelu(self, x: Value) -> Value:
         """The tanh form. ai.onnx Gelu has no f16 kernel on the CPU provider: it falls into eleven operators there."""
-        return self.microsoft("FastGelu", [x], {}, (x, x.shape))
+        return self.microsoft("FastGelu", [x], {}, (x, x.dims))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cabochon.dialects.default import Default
-from cabochon.dialects.standard import Cache, Standard
+from cabochon.dialects.standard import Cache, Sight, Standard, Tokens
 from cabochon.graph import Scope, Value
 
 __all__ = ["GroupQuery", "WebGpu"]
@@ -46,26 +46,26 @@ class GroupQuery(Default):
         super().__init__(name)
         self._nothings: dict[int, Value] = {}
 
-    def tokens(self, attention_mask: Value, ids: Value) -> Lengths:
+    def tokens(self, attention_mask: Value, ids: Value) -> Tokens:
         """The new tokens are the last of each row; in a prefill a short row has fewer and begins at 0."""
         self._new, self._total = self.length(ids), self.length(attention_mask)
         self._real = self.ReduceSum(attention_mask, [1], keepdims=1)  # [B, 1]
         columns = self.Range(np.int64(0), self._new, np.int64(1))
         return Lengths(self.Max(self._real - self._new, 0) + columns)
 
-    def kept(self, tokens: Lengths, keep: Value) -> Value:
+    def kept(self, tokens: Tokens, keep: Value) -> Value:
         """The columns of the last `keep` new tokens of each row, in order; all columns where keep is 0.   [B, K]"""
         everything = self.Equal(keep, 0)
         count = self.Where(everything, self._new, self.Min(keep, self._new))
         end = self.Where(everything, self._new, self.Min(self._real, self._new))  # [B, 1]
         return self.Max(end - count + self.Range(np.int64(0), count, np.int64(1)), 0)
 
-    def sight(self, queries: Lengths, past: Value, window: int | None) -> Span:
+    def sight(self, tokens: Tokens, past: Value, window: int | None) -> Sight:
         """Lengths of the rows in a cache that lost its first entries."""
         columns = past + self._new
         evicted = self._total - columns
         last_key = self.cast(self.Squeeze(self._real - evicted - 1, [1]), "i32")
-        return Span(queries.positions, last_key, self.cast(columns, "i32"), evicted, window)
+        return Span(tokens.positions, last_key, self.cast(columns, "i32"), evicted, window)
 
     def heads(self, x: Value, count: int, size: int, norm: Callable[[Value], Value]) -> Value:
         """Split into heads, each normalised.   [B, S, N·D] -> [B, S, N, D]"""
@@ -73,26 +73,25 @@ class GroupQuery(Default):
 
     def turn(self, x: Value, cos: Value, sin: Value) -> Value:
         """The kernel turns heads that lie side by side.   [B, S, N, D]"""
-        _, _, count, size = x.shape
+        _, _, count, size = x.dims
         turned = self.RotaryEmbedding(self._side_by_side(x), cos, sin, num_heads=count)
         return self.Reshape(turned, [0, 0, count, size])
 
-    def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Span) -> tuple[Value, Cache]:
+    def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Sight) -> tuple[Value, Cache]:
         """One kernel appends to the cache and attends."""
-        return self._group_query(
-            q, *map(self._side_by_side, (k, v)), cache, sight, grown=f"{cache[0].shape[2]}+sequence"
-        )
+        grown = f"{cache[0].dims[2]}+sequence"
+        return self._group_query(q, self._side_by_side(k), self._side_by_side(v), cache, sight, grown)
 
-    def borrow(self, q: Value, cache: Cache, sight: Span) -> Value:
+    def borrow(self, q: Value, cache: Cache, sight: Sight) -> Value:
         """The same kernel with nothing to append. All three outputs are bound: some versions crash otherwise."""
         nothing = self._nothing(q, cache)
-        return self._group_query(q, nothing, nothing, cache, sight, grown=cache[0].shape[2])[0]
+        return self._group_query(q, nothing, nothing, cache, sight, cache[0].dims[2])[0]
 
     def _group_query(
-        self, q: Value, k: Value, v: Value, cache: Cache, sight: Span, grown: Any
+        self, q: Value, k: Value, v: Value, cache: Cache, sight: Sight, grown: Any
     ) -> tuple[Value, Cache]:
-        batch, new, heads, size = q.shape
-        kv_heads = cache[0].shape[1]
+        batch, new, heads, size = q.dims
+        kv_heads = cache[0].dims[1]
         y, key, value = self.microsoft(
             "GroupQueryAttention",
             [self._side_by_side(q), k, v, *cache, sight.last_key, sight.columns],
@@ -104,17 +103,20 @@ class GroupQuery(Default):
 
     def _nothing(self, q: Value, cache: Cache) -> Value:
         """Keys or values of no token.   [B, 0, N·D]"""
-        width = cache[0].shape[1] * cache[0].shape[3]
+        width = cache[0].dims[1] * cache[0].dims[3]
         if width not in self._nothings:
             shape = self.Concat(self.Shape(q, start=0, end=1), np.array([0, width]), axis=0)
             self._nothings[width] = self.Expand(self.constant(np.zeros((1, 1, 1)), like=q), shape)
         return self._nothings[width]
 
     def _side_by_side(self, x: Value) -> Value:
-        return self.Reshape(x, [0, 0, x.shape[2] * x.shape[3]])
+        return self.Reshape(x, [0, 0, x.dims[2] * x.dims[3]])
 
     def embed_layers(self, w: Scope, ids: Value, scale: float, layers: int) -> Value:
-        """One table per layer: the whole would have more elements than an int32 can count.   -> [B, S, layers, width]"""
+        """One table per layer: all of it would have more elements than an int32 can count.
+
+        [B, S] -> [B, S, layers, width]
+        """
         width = w.tensors[w.prefix + "weight"].shape[1] // layers
         rows = [
             self.Gather(w.columns(f"{i}.weight", "weight", slice(i * width, (i + 1) * width)), ids)
@@ -128,14 +130,14 @@ class WebGpu(GroupQuery):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._opened: dict[str, Cache] = {}
+        self._opened: dict[str | None, Cache] = {}
 
-    def borrow(self, q: Value, cache: Cache, sight: Span) -> Value:
-        """Without a window the fused kernel is right; with one, softmax(q kᵀ) v in plain operators, in f32 where it sums."""
+    def borrow(self, q: Value, cache: Cache, sight: Sight) -> Value:
+        """Without a window the fused kernel is right; with one, softmax(q kᵀ) v in plain operators."""
         if sight.window is None:
             return super().borrow(q, cache, sight)
-        _, _, heads, size = q.shape
-        kv_heads = cache[0].shape[1]
+        _, _, heads, size = q.dims
+        kv_heads = cache[0].dims[1]
         keys, values = self._open(cache, sight)
         q = self.Reshape(
             self.Transpose(q, perm=[0, 2, 1, 3]), [0, kv_heads, -1, size]
@@ -150,7 +152,7 @@ class WebGpu(GroupQuery):
         """WebGPU has no kernel for FusedMatMul."""
         return Standard.linear(self, x, w)
 
-    def _open(self, cache: Cache, sight: Span) -> Cache:
+    def _open(self, cache: Cache, sight: Sight) -> Cache:
         """Keys transposed, [B, N, D, C]; values with nothing but zeros behind a row's last key, where the kernel left
         whatever was in memory."""
         if cache[0].name not in self._opened:
@@ -160,17 +162,17 @@ class WebGpu(GroupQuery):
             self._opened[cache[0].name] = self.Transpose(cache[0], perm=[0, 1, 3, 2]), values
         return self._opened[cache[0].name]
 
-    def _seen(self, sight: Span) -> Value:
+    def _seen(self, sight: Sight) -> Value:
         """Not ahead and within the window.   [B, 1, K, C]"""
         keys = sight.first_key + self.Range(np.int64(0), self.cast(sight.columns, "i64"), np.int64(1))
         queries = self.Unsqueeze(sight.positions, [1, 3])
         return self.And(self.LessOrEqual(keys, queries), self.Greater(keys, queries - sight.window))
 
-    def _shape_of_heads(self, sight: Span, heads: int) -> Value:
+    def _shape_of_heads(self, sight: Sight, heads: int) -> Value:
         return self.Concat(np.array([0, heads, -1]), self._columns(sight), axis=0)
 
-    def _grouped(self, kv_heads: int, sight: Span) -> Value:
+    def _grouped(self, kv_heads: int, sight: Sight) -> Value:
         return self.Concat(np.array([0, kv_heads, -1]), self._columns(sight), axis=0)
 
-    def _columns(self, sight: Span) -> Value:
+    def _columns(self, sight: Sight) -> Value:
         return self.Unsqueeze(self.cast(sight.columns, "i64"), [0])

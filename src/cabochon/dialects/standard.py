@@ -11,17 +11,21 @@ import numpy as np
 
 from cabochon.graph import Scope, Tracer, Value
 
-__all__ = ["Cache", "Standard"]
+__all__ = ["Cache", "Sight", "Standard", "Tokens", "Turn"]
 
 Cache = tuple[Value, Value]  # keys and values, [B, kv heads, C, D]
 Turn = Callable[[Value], Value]  # rotates heads by their positions
+# What a dialect knows of the tokens, and of what they see. The model hands both back without looking inside,
+# except that tokens have `positions`, and that `tokens[columns]` are some of them.
+Tokens = Any
+Sight = Any
 
 _FAR = 1 << 40  # beyond every position: where padding stands
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Where tokens stand among the real tokens of their row, and which keys they may see by position: (lowest, highest]."""
+    """Where tokens stand among the real tokens of their row, and up to which position they may look."""
 
     positions: Value  # [B, S] i64
     highest: Value  # [B, S] i64
@@ -42,7 +46,7 @@ class Standard(Tracer):
 
     # tokens and what they see
 
-    def tokens(self, attention_mask: Value, ids: Value) -> Queries:
+    def tokens(self, attention_mask: Value, ids: Value) -> Tokens:
         """The new tokens. Their positions count the real tokens before them; padding counts for nothing."""
         self._attention_mask, self._new = attention_mask, self.length(ids)
         standing = self.CumSum(attention_mask, np.int64(1)) - 1  # [B, T]
@@ -52,7 +56,7 @@ class Standard(Tracer):
         # Padding looks at every real key: nothing reads its result, but it must not be a softmax over nothing.
         return Queries(self.Max(positions, 0), self.Where(real, positions, np.int64(_FAR - 1)), real)
 
-    def kept(self, tokens: Queries, keep: Value) -> Value:
+    def kept(self, tokens: Tokens, keep: Value) -> Value:
         """The columns of the last `keep` real tokens of each row, in order; all columns where keep is 0.   [B, K]
 
         K is clamped to the number of new tokens. A row with fewer real tokens fills its first places with padding.
@@ -67,17 +71,17 @@ class Standard(Tracer):
         in_order = self.Slice(best, [-1], [np.iinfo(np.int64).min], [1], [-1])
         return self.Where(self.Less(in_order, 0), in_order + self._new, in_order)
 
-    def sight(self, queries: Queries, past: Value, window: int | None) -> Value:
-        """True where a query may look: a real token, not ahead, within the window.   [B, 1, S, C]
+    def sight(self, tokens: Tokens, past: Value, window: int | None) -> Sight:
+        """True where a token may look: a real token, not ahead, within the window.   [B, 1, S, C]
 
         Distances are between positions, not columns. A cache may hold fewer entries than there were tokens: it holds
         the last ones.
         """
         keys = self.Unsqueeze(self.last(self._keys, past + self._new), [1, 2])  # [B, 1, 1, C]
-        seen = self.LessOrEqual(keys, self.Unsqueeze(queries.highest, [1, 3]))
+        seen = self.LessOrEqual(keys, self.Unsqueeze(tokens.highest, [1, 3]))
         if window is None:
             return seen
-        lowest = self.Where(queries.real, queries.positions - window, np.int64(-1))
+        lowest = self.Where(tokens.real, tokens.positions - window, np.int64(-1))
         return self.And(seen, self.Greater(keys, self.Unsqueeze(lowest, [1, 3])))
 
     # layers
@@ -85,7 +89,7 @@ class Standard(Tracer):
     def rms_norm(self, x: Value, weight: Value | None, eps: float) -> Value:
         """x / sqrt(mean(x²) + eps) · weight over the last axis; the statistics in f32."""
         if weight is None:
-            weight = self.constant(np.ones(x.shape[-1]), like=x)
+            weight = self.constant(np.ones(x.dims[-1]), like=x)
         return self.RMSNormalization(x, weight, axis=-1, epsilon=eps)
 
     def linear(self, x: Value, w: Scope) -> Value:
@@ -109,7 +113,10 @@ class Standard(Tracer):
         return self.Transpose(norm(self.Reshape(x, [0, 0, count, size])), perm=[0, 2, 1, 3])
 
     def rope(self, positions: Value, frequencies: np.ndarray, like: Value) -> Turn:
-        """Rotary embedding: pairs (i, i + D/2) turn by position · frequency[i]. Angles in f32, cos and sin in the type of `like`."""
+        """Rotary embedding: pairs (i, i + D/2) turn by position · frequency[i].
+
+        Angles in f32, cos and sin in the type of `like`.
+        """
         angle = self.Unsqueeze(self.cast(positions, "f32"), [2]) * self.constant(frequencies)  # [B, S, D/2]
         cos, sin = (self.CastLike(f(angle), like) for f in (self.Cos, self.Sin))
         return lambda x: self.turn(x, cos, sin)
@@ -118,12 +125,12 @@ class Standard(Tracer):
         """Heads in this dialect's layout, turned."""
         return self.RotaryEmbedding(x, cos, sin)
 
-    def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Any) -> tuple[Value, Cache]:
+    def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Sight) -> tuple[Value, Cache]:
         """softmax(q kᵀ) v over the cache and the new keys and values, which join it.   -> [B, S, N·D]"""
         y, key, value = self.Attention(q, k, v, sight, *cache, scale=1.0, softmax_precision=1, outputs=3)
         return self._merge(y), (key, value)
 
-    def borrow(self, q: Value, cache: Cache, sight: Any) -> Value:
+    def borrow(self, q: Value, cache: Cache, sight: Sight) -> Value:
         """softmax(q kᵀ) v over another layer's cache.   -> [B, S, N·D]"""
         return self._merge(self.Attention(q, *cache, sight, scale=1.0, softmax_precision=1))
 

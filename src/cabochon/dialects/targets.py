@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from cabochon.dialects.group_query import GroupQuery, WebGpu
 from cabochon.dialects.default import Default
+from cabochon.dialects.group_query import GroupQuery, WebGpu
 from cabochon.dialects.standard import Standard
 from cabochon.errors import TargetError
 

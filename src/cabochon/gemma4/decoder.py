@@ -4,11 +4,11 @@ Shapes: B batch · S new tokens · K kept tokens · H hidden · L layers · P pe
 `g` is the graph being written, in the dialect of its target; `w` the checkpoint; `c` the config.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from cabochon.dialects.standard import Cache, Standard, Turn
+from cabochon.dialects.standard import Cache, Sight, Standard, Tokens, Turn
 from cabochon.gemma4.config import Layer, Rope, TextConfig
 from cabochon.graph import Scope, Value
 
@@ -19,7 +19,7 @@ class View(NamedTuple):
     """What a kind of layer sees: how positions turn the heads, and which keys are in sight."""
 
     turn: Turn
-    sight: Any
+    sight: Sight
 
 
 def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
@@ -35,7 +35,7 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
     x = g.embed(m / "embed_tokens", ids, c.hidden**0.5)
     extras = per_layer_inputs(g, m, c, ids, x)
 
-    def views(tokens: Any) -> dict[str, View]:
+    def views(tokens: Tokens) -> dict[str, View]:
         return {
             kind: View(
                 g.rope(tokens.positions, frequencies(c.rope[kind], layer.head_dim), like=x),

@@ -10,8 +10,9 @@ from cabochon.errors import GraphError
 
 __all__ = ["infer"]
 
-# What the schema sees of a node -> what it says of the outputs. Decoders repeat the same few dozen nodes in every layer.
-_known: dict[Any, list[tuple[ir.TypeProtocol, ir.Shape | None] | None]] = {}
+# What the schema sees of a node -> what it says of the outputs. Decoders repeat a few dozen nodes in every layer.
+Known = tuple[ir.TypeProtocol | None, ir.Shape | None]
+_known: dict[Any, list[Known | None]] = {}
 
 # Only small integers shape anything (Reshape, Slice ...); looking at more would read weights.
 _SHAPING = 8
@@ -33,9 +34,7 @@ def infer(node: ir.Node, opsets: Mapping[str, int]) -> None:
             output.type, output.shape = known[0], None if known[1] is None else ir.Shape(known[1].dims)
 
 
-def _inferred(
-    node: ir.Node, opsets: Mapping[str, int]
-) -> list[tuple[ir.TypeProtocol, ir.Shape | None] | None]:
+def _inferred(node: ir.Node, opsets: Mapping[str, int]) -> list[Known | None]:
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets[node.domain], node.domain)
     except onnx.defs.SchemaError:
@@ -48,13 +47,13 @@ def _inferred(
     proto.attribute.extend(ir.to_proto(a) for a in node.attributes.values())
     types, data = {}, {}
     for name, value in zip(proto.input, node.inputs, strict=True):
-        if value is None:
+        if value is None or value.type is None:
             continue
         types[name] = ir.serde.serialize_type(value.type)
         if value.shape is not None:
             ir.serde.serialize_shape_into(types[name], value.shape)
-        if _shaping(value) is not None:
-            data[name] = ir.to_proto(value.const_value)
+        if _shaping(value) is not None and value.const_value is not None:
+            data[name] = ir.serde.serialize_tensor(value.const_value)
     try:
         found = onnx.shape_inference.infer_node_outputs(
             schema,

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+import onnx_ir as ir
+
 from cabochon.checkpoint import Tensor
 from cabochon.errors import GraphError
 from cabochon.graph.stored import Stored
@@ -13,6 +15,11 @@ __all__ = ["Scope", "Store"]
 
 class Store(Protocol):
     """How a precision turns a checkpoint tensor into a stored weight."""
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """The type of ports and activations."""
+        ...
 
     def store(self, name: str, tensor: Tensor, columns: slice | None = None) -> Stored:
         """The tensor, or a slice of its columns, under `name`."""

@@ -14,9 +14,10 @@ __all__ = ["Stored"]
 class Stored(ir.LazyTensor):
     """An initializer whose bytes exist only while they are written.
 
-    `blocks()` yields C-contiguous arrays of a few megabytes; their bytes in order are the tensor's bytes, little endian,
-    row-major. `sources` are the checkpoint tensors it is computed from. `span` is (file, offset in bytes) when the bytes
-    are exactly those of a range of a checkpoint file, else None. `numpy()` has the whole tensor in memory: for tests.
+    `blocks()` yields C-contiguous arrays of a few megabytes; their bytes in order are the tensor's bytes, little
+    endian, row-major. `sources` are the checkpoint tensors it is computed from. `span` is (file, offset in bytes)
+    when the bytes are exactly those of a range of a checkpoint file, else None. `numpy()` has the whole tensor in
+    memory: for tests.
     """
 
     def __init__(
@@ -31,6 +32,6 @@ class Stored(ir.LazyTensor):
         super().__init__(self._whole, dtype=dtype, shape=ir.Shape(shape), name=name)
         self.blocks, self.sources, self.span = blocks, sources, span
 
-    def _whole(self) -> ir.Tensor:
+    def _whole(self) -> ir.TensorProtocol:
         data = np.concatenate([block.reshape(-1).view(np.uint8) for block in self.blocks()])
         return ir.Tensor(data.view(self.dtype.numpy()).reshape(self.shape.numpy()), name=self.name)

@@ -1,7 +1,7 @@
 """Records ONNX nodes as a formula is evaluated. `g.Softmax(x, axis=-1)` is a node; so is `x + y`."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,13 @@ class Value(ir.Value):
     def __init__(self, tracer: "Tracer", **parts: Any) -> None:
         super().__init__(**parts)
         self.tracer = tracer
+
+    @property
+    def dims(self) -> tuple[Any, ...]:
+        """The dimensions, numbers or symbols. Raises GraphError where nothing is known of them."""
+        if self.shape is None:
+            raise GraphError("its shape is not known; set it where the value is made", at=self.name or "")
+        return tuple(self.shape.dims)
 
     def __add__(self, other: "Operand") -> "Value":
         return self.tracer.Add(self, other)
@@ -96,7 +103,7 @@ class Tracer:
             self,
             name=tensor.name,
             type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(tensor.shape),
+            shape=ir.Shape(tensor.shape.numpy()),
             const_value=tensor,
         )
         self.graph.register_initializer(value)
@@ -115,7 +122,7 @@ class Tracer:
     # nodes
 
     @contextlib.contextmanager
-    def scope(self, name: str) -> Iterator[None]:
+    def scope(self, name: str) -> Generator[None]:
         """Names of nodes made inside start with `name`."""
         self._path.append(name)
         yield
@@ -127,7 +134,10 @@ class Tracer:
         return lambda *inputs, outputs=1, **attributes: self.node(op, inputs, attributes, outputs)
 
     def node(self, op: str, inputs: Sequence[Any], attributes: dict[str, Any], outputs: int = 1) -> Any:
-        """A node of ai.onnx; its outputs get the types and shapes the schema infers. Raises GraphError where they don't fit."""
+        """A node of ai.onnx; its outputs get the types and shapes that the schema infers.
+
+        Raises GraphError for an unknown operator and for inputs that do not fit.
+        """
         node = self._append("", op, inputs, attributes, outputs)
         infer(node, self.graph.opset_imports)
         return self._outputs(node)
@@ -189,7 +199,10 @@ class Tracer:
         return self.Slice(x, self.Unsqueeze(self.Neg(n), [0]), [np.iinfo(np.int64).max], [axis])
 
     def rows(self, x: Any, columns: Value | None) -> Any:
-        """Of each row of the batch, the named positions; all of x (or None) where none are named.   [B, S, ...], [B, K] -> [B, K, ...]"""
+        """Of each row of the batch, the named positions; all of x (or None) where none are named.
+
+        [B, S, ...], [B, K] -> [B, K, ...]
+        """
         return (
             x
             if x is None or columns is None
