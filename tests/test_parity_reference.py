@@ -41,7 +41,13 @@ def record(
     source: Path, tmp_path: Path, prompts: list[Prompt], precision: str = "f32"
 ) -> reference.Recording:
     return reference.record(
-        source, config(source), prompts, precision=precision, folder=tmp_path / "recorded", new_tokens=32
+        source,
+        config(source),
+        prompts,
+        precision=precision,
+        arithmetics=dict.fromkeys((precision, "f32")),
+        folder=tmp_path / "recorded",
+        new_tokens=32,
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cabochon.checkpoint import Checkpoint, open_checkpoint
 from cabochon.errors import ParityError
 from cabochon.parity import reports
 from cabochon.parity.evidence import Evidence, Verdict, identity, versions, write
@@ -54,28 +55,27 @@ def check(
         raise ParityError("no checkpoint to compare with", remedy="name the SOURCE, or pass --known")
     if new_tokens < NEW_TOKENS:
         raise ParityError(f"{new_tokens} new tokens prove little; at least {NEW_TOKENS} are compared")
-    metadata = {item.key: item.value for item in read_graph(package).metadata_props}
+    checkpoint = open_checkpoint(source)
+    metadata = _matching(package, checkpoint.config)
     with tempfile.TemporaryDirectory(prefix="cabochon-parity-", dir=scratch) as place:
-        return _check(package, source, metadata, new_tokens, threads, Path(place), progress)
+        return _check(package, checkpoint, metadata, new_tokens, threads, Path(place), progress)
 
 
 def _check(
     package: Path,
-    source: str | Path,
+    checkpoint: Checkpoint,
     metadata: Mapping[str, str],
     new_tokens: int,
     threads: int | None,
     place: Path,
     progress: Callable[[str], None],
 ) -> Evidence:
-    from cabochon.checkpoint import open_checkpoint
-
-    checkpoint = open_checkpoint(source)
-    precision = metadata.get("cabochon.precision", "")
+    precision = metadata["cabochon.precision"]
     asked = _prompts(package, metadata, checkpoint.config)
     recording = record(
         checkpoint.root, checkpoint.config, asked,
-        precision=precision, folder=place / "reference", new_tokens=new_tokens, progress=progress,
+        precision=precision, arithmetics=("f16", "f32") if precision == "f16" else ("f32",),
+        folder=place / "reference", new_tokens=new_tokens, progress=progress,
     )  # fmt: skip
     results = [
         (trial, _run(trial, graph, asked, recording, threads, progress))
@@ -119,6 +119,31 @@ def _range(
         report.summary,
         write(package, "f16_range.json", report.document(asked, told)),
     )
+
+
+def _matching(package: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """The metadata of a package whose outputs have the sizes of this checkpoint; ParityError for any other."""
+    model = read_graph(package)
+    metadata = {item.key: item.value for item in model.metadata_props}
+    if metadata.get("cabochon.precision") not in ("f32", "f16", "bf16"):
+        raise ParityError(
+            "names no precision that can be compared; expected a package of cabochon in f32, f16 or bf16",
+            at=str(package / "model.onnx"),
+        )
+    text = config.get("text_config", config)
+    expected = {
+        "logits": text["vocab_size"],
+        f"hidden_states.{text['num_hidden_layers'] - 1}": text["hidden_size"],
+    }
+    found = {port.name: port.type.tensor_type.shape.dim[-1].dim_value for port in model.graph.output}
+    for name, size in expected.items():
+        if found.get(name) != size:
+            raise ParityError(
+                f"output {name} has size {found.get(name, 'none: it is absent')}; the checkpoint's is {size}",
+                at=str(package / "model.onnx"),
+                remedy="name the checkpoint this package was built from",
+            )
+    return metadata
 
 
 def _prompts(package: Path, metadata: Mapping[str, str], config: Mapping[str, Any]) -> list[Prompt]:

@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Recording:
-    """Answers by precision ("f32", "f16", "bf16") and prompt name; `identity` says who gave them."""
+    """Answers by arithmetic ("f32", "f16", "bf16") and prompt name; `identity` says who gave them."""
 
     identity: Mapping[str, Any]
     answers: Mapping[str, Mapping[str, Answer]]
@@ -51,12 +51,14 @@ def record(
     prompts: Sequence[Prompt],
     *,
     precision: str,
+    arithmetics: Sequence[str],
     folder: Path,
     new_tokens: int,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Recording:
-    """Loads `source` in `precision` and answers every prompt; then in f32 arithmetic on the same weights.
+    """Loads `source` in `precision` and answers every prompt in each of `arithmetics`.
 
+    Those are `precision` itself and "f32", last, on the same (rounded) weights.
     Arrays are written below `folder`, so that no model is in memory when packages are compared with them.
     Raises ParityError where torch or transformers is missing, the kind of model is unknown, or loading was
     not clean.
@@ -64,7 +66,7 @@ def record(
     torch, transformers = _libraries()
     model, identity = _load(torch, transformers, source, config, precision)
     answers: dict[str, dict[str, Answer]] = {}
-    for name in dict.fromkeys((precision, "f32")):
+    for name in arithmetics:
         model = model.float() if name == "f32" else model
         place = folder / name
         place.mkdir(parents=True)

@@ -1,0 +1,141 @@
+"""Published answers: the table is whole, and the mechanism is held to the tiny checkpoint's recorded outputs."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cabochon.errors import ParityError
+from cabochon.parity import check
+from cabochon.parity.known import check_known, read_table
+from packages import TINY, Packages
+
+GEOMETRY = {"num_hidden_layers": 10, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 512}
+
+
+def row() -> dict[str, Any]:
+    """The recorded reference of the tiny text checkpoint in the form of the table."""
+    told = json.loads((TINY / "ref" / "outputs.json").read_text())["text/text"]
+    logits = (
+        np.load(TINY / "ref" / "prefill_target_text.npz")["logits"].reshape(-1, 512)[-1].astype(np.float64)
+    )
+    top = np.argsort(-logits)[:10]
+    return {
+        "id": "someone/tiny",
+        "geometry": GEOMETRY,
+        "prompt": "Here is my poem:",
+        "prompt_ids": told["prompt"],
+        "top_ids": top.tolist(),
+        "top_logits": logits[top].round(5).tolist(),
+        "logits": {
+            name: round(float(getattr(np, name)(logits)), 5) for name in ("max", "min", "mean", "std")
+        },
+        "greedy_ids": told["tokens"],
+    }
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Callable[..., Path]:
+    def write(**changes: Any) -> Path:
+        path = tmp_path / "table.json"
+        path.write_text(json.dumps({"source": "recorded", "models": [row() | changes]}))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def copied(packages: Packages, tmp_path: Path) -> Callable[[str], Path]:
+    def copy(precision: str) -> Path:
+        return Path(shutil.copytree(packages(precision=precision), tmp_path / precision))
+
+    return copy
+
+
+def test_the_programs_own_table_is_whole() -> None:
+    source, rows = read_table()
+    assert "float32" in source
+    assert "MIT" in source
+    assert [r.id.removeprefix("google/gemma-4-") for r in rows] == [
+        "E2B-it",
+        "E4B-it",
+        "12B",
+        "26B-A4B-it",
+        "31B-it",
+    ]
+    for r in rows:
+        assert len(r.top_ids) == len(r.top_logits) == 10
+        assert len(r.greedy_ids) == 20
+        assert list(r.top_logits) == sorted(r.top_logits, reverse=True)
+        assert r.logits["max"] == r.top_logits[0]
+        assert r.greedy_ids[0] == r.top_ids[0]
+        assert r.geometry["vocab_size"] == 262144
+        geometry = TINY.parent / "geometries" / f"{r.id.split('-', 2)[2].lower().removesuffix('-it')}.json"
+        text = json.loads(geometry.read_text())["text_config"]
+        assert {key: text[key] for key in r.geometry} == r.geometry
+    e2b = rows[0]
+    assert e2b.prompt_ids == (8291, 563, 1041, 27355, 236787)
+    assert (e2b.top_ids[0], e2b.top_logits[0], e2b.scale) == (5715, -6.62545, 29.50298)
+
+
+@pytest.mark.parametrize("precision", ["f32", "f16", "bf16"])
+def test_answers_as_published_pass(
+    copied: Callable[[str], Path], table: Callable[..., Path], precision: str
+) -> None:
+    package = copied(precision)
+    evidence = check_known(package, threads=1, table=table())
+    document = json.loads((package / "evidence" / "known_answers.json").read_text())
+    assert evidence.passed, document["findings"]
+    assert document["passed"] is True
+    assert document["checkpoint"]["id"] == "someone/tiny"
+    assert document["checkpoint"]["matched_by"].startswith("geometry")
+    assert document["source"] == "recorded"
+    assert ("twin" in document["how"]) is (precision != "f32")
+    assert evidence.verdicts[0].file == "evidence/known_answers.json"
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        ({"greedy_ids": [1, *row()["greedy_ids"][1:]]}, "greedy token 0 is"),
+        ({"greedy_ids": [*row()["greedy_ids"][:-1], 7]}, "greedy token 15 is"),
+        ({"top_logits": [row()["top_logits"][0] + 0.01, *row()["top_logits"][1:]]}, "the logit of token"),
+        (
+            {"top_ids": row()["top_ids"][1:], "top_logits": row()["top_logits"][1:]},
+            "a token outside the published 9",
+        ),
+        ({"logits": row()["logits"] | {"std": row()["logits"]["std"] * 1.01}}, "the std of all logits"),
+    ],
+)
+def test_any_other_figure_fails(
+    copied: Callable[[str], Path], table: Callable[..., Path], changes: dict[str, Any], finding: str
+) -> None:
+    evidence = check_known(copied("f32"), threads=1, table=table(**changes))
+    assert not evidence.passed
+    assert finding in evidence.verdicts[0].summary
+
+
+def test_the_id_decides_before_the_geometry(
+    copied: Callable[[str], Path], table: Callable[..., Path]
+) -> None:
+    package = copied("f32")
+    provenance = json.loads((package / "provenance.json").read_text())
+    provenance["target"]["id"] = "Someone/Tiny"
+    (package / "provenance.json").write_text(json.dumps(provenance))
+    evidence = check_known(package, threads=1, table=table(geometry={}))
+    assert evidence.passed
+    provenance["target"]["id"] = "someone/else"
+    (package / "provenance.json").write_text(json.dumps(provenance))
+    with pytest.raises(
+        ParityError, match="no published answers for 'someone/else'; there are some for someone/tiny"
+    ):
+        check_known(package, table=table())
+
+
+def test_an_unknown_geometry_is_an_error(packages: Packages) -> None:
+    with pytest.raises(ParityError, match="no published answers for this geometry"):
+        check(packages(), known=True)
