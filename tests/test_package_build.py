@@ -365,7 +365,8 @@ def test_remarks(tmp_path):
     assert other.remarks == ("--license mit is not used: the source's README.md: license: gemma",)
 
 
-def test_progress_is_told_every_byte(tmp_path):
+@pytest.mark.parametrize("weights", ["copy", "link"])
+def test_progress_is_told_every_byte(tmp_path, weights):
     told = []
 
     class Told:
@@ -378,7 +379,9 @@ def test_progress_is_told_every_byte(tmp_path):
         def done(self):
             told.append("done")
 
-    built = build(SOURCE, tmp_path / "p", progress=Told())
+    source = widened(tmp_path / "source")
+    built = build(source, tmp_path / "p", precision="f32", weights=weights, progress=Told())
+    assert built.linked == (weights == "link")
     assert told[-1] == "done" and sum(told[:-1]) == 0
     assert told[0] == (built.path / "model.onnx.data").stat().st_size
 

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -18,6 +18,7 @@ from cabochon.errors import PackageError
 __all__ = ["copy", "hard_link", "refuse", "require_space", "sha256", "staged", "sync"]
 
 _WINDOWS = os.name == "nt"
+_PIECE = 4 << 20  # bytes
 
 
 def refuse(out: Path, source: Path | None = None) -> None:
@@ -161,10 +162,14 @@ def copy(source: Path, destination: Path) -> None:
     shutil.copyfile(source, destination)
 
 
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal, read in pieces."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def sha256(path: Path, advance: Callable[[int], object] = lambda nbytes: None) -> str:
+    """The SHA-256 of a file, in hexadecimal, read in pieces; `advance` is told the bytes of each."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+            advance(len(piece))
+    return digest.hexdigest()
 
 
 def sync(file: IO[bytes]) -> None:

@@ -33,8 +33,9 @@ def assemble(facts: Facts, layout: Layout, stage: Path, progress: Progress) -> N
     along = {name: facts.checkpoint.files[name] for name in travelling(facts.checkpoint.files)}
     size = layout.nbytes + len(graph) + sum(file.stat().st_size for file in along.values())
     files.require_space(stage.parent, size + _SPARE)
-    progress.start(layout.nbytes)
-    digests = {name: _digest(stage / name) for name in layout.links}
+    linked = {name: (stage / name).stat().st_size for name in layout.links}
+    progress.start(layout.nbytes + sum(linked.values()))
+    digests = {name: Digest(n, files.sha256(stage / name, progress.advance)) for name, n in linked.items()}
     if layout.data is not None:
         digests[layout.data] = Digest(
             layout.nbytes, write_weights(weights, layout, stage / layout.data, progress)
@@ -42,7 +43,7 @@ def assemble(facts: Facts, layout: Layout, stage: Path, progress: Progress) -> N
     (stage / GRAPH).write_bytes(graph)
     for name, file in along.items():
         files.copy(file, stage / name)
-    digests = {GRAPH: _digest(stage / GRAPH)} | digests
+    digests = {GRAPH: Digest(len(graph), files.sha256(stage / GRAPH))} | digests
     _describe(replace(facts, digests=digests, linked=tuple(layout.links)), stage)
     _sum(stage, digests)
     check_graph(stage, layout.places)
@@ -69,7 +70,3 @@ def _sum(stage: Path, digests: Mapping[str, Digest]) -> None:
     names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
     sums = [f"{known.get(name) or files.sha256(stage / name)}  {name}\n" for name in names]
     _write(stage / SUMS, "".join(sums))
-
-
-def _digest(path: Path) -> Digest:
-    return Digest(path.stat().st_size, files.sha256(path))

@@ -1,6 +1,6 @@
 """Where each weight lies in a package: in model.onnx.data, or in a file of the checkpoint that is linked."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -68,27 +68,25 @@ def lay_out(weights: Iterable[Stored], link: Link | None = None) -> Layout:
     """Give every weight its place: one behind the other, or, given `link`, where the checkpoint has it."""
     weights = list(weights)
     if link is None:
-        return _append(weights, DATA, {}, {}, {})
-    reasons = {_name(weight): reason for weight in weights if (reason := _unlinkable(weight))}
-    names, refused = _link_files(_files(weights, reasons), bool(reasons), link)
+        return _layout(weights, {}, {}, {})
+    copied = {_name(weight): reason for weight in weights if (reason := _unlinkable(weight))}
+    linkable = [(weight, weight.span) for weight in weights if weight.span and _name(weight) not in copied]
+    sources = list(dict.fromkeys(file for _, (file, _) in linkable))
+    links, refused = _link_files(sources, link, alone=not copied)
+    names = {file: name for name, file in links.items()}
     places: dict[str, Place] = {}
-    for weight in weights:
-        if weight.span is not None and weight.span[0] in names and _name(weight) not in reasons:
-            places[_name(weight)] = Place(names[weight.span[0]], weight.span[1], weight.nbytes)
-        elif weight.span is not None:
-            reasons.setdefault(_name(weight), refused.get(weight.span[0], ""))
-    links = {name: file for file, name in names.items()}
-    return _append(weights, DATA, places, links, reasons)
+    for weight, (file, offset) in linkable:
+        if file in refused:
+            copied[_name(weight)] = refused[file]
+        else:
+            places[_name(weight)] = Place(names[file], offset, weight.nbytes)
+    return _layout(weights, places, links, copied)
 
 
-def _append(
-    weights: list[Stored],
-    data: str,
-    linked: Mapping[str, Place],
-    links: Mapping[str, Path],
-    copied: Mapping[str, str],
+def _layout(
+    weights: list[Stored], linked: Mapping[str, Place], links: Mapping[str, Path], copied: Mapping[str, str]
 ) -> Layout:
-    """Places in the file to write for all weights that have none yet."""
+    """All weights in order; those that are not `linked` one behind the other in the file to write."""
     places, end = dict[str, Place](), 0
     for weight in weights:
         if place := linked.get(_name(weight)):
@@ -96,9 +94,9 @@ def _append(
             continue
         step = _GRANULE if weight.nbytes >= _LARGE else _PAGE
         start = -(-end // step) * step
-        places[_name(weight)] = Place(data, start, weight.nbytes)
+        places[_name(weight)] = Place(DATA, start, weight.nbytes)
         end = start + weight.nbytes
-    return Layout(places, data if len(linked) < len(weights) else None, end, links, copied)
+    return Layout(places, DATA if len(linked) < len(weights) else None, end, links, copied)
 
 
 def _unlinkable(weight: Stored) -> str | None:
@@ -107,39 +105,27 @@ def _unlinkable(weight: Stored) -> str | None:
         source = weight.sources[0]
         same_dtype = source.array().dtype == weight.dtype.numpy()
         return "only a part of a tensor is needed" if same_dtype else f"the checkpoint holds {source.dtype}"
+    # onnxruntime 1.32 reads any offset right on the CPU (seven operators, f32 and f16, tried at 12 offsets); what
+    # maps the bytes as an array of elements needs whole ones.
     if weight.span[1] % weight.dtype.itemsize:
         return f"the checkpoint has it at byte {weight.span[1]}, which is no multiple of its element's size"
     return None
 
 
-def _files(weights: list[Stored], reasons: Mapping[str, str]) -> list[Path]:
-    """The files that linkable weights lie in, in the order of first use."""
-    spans = (weight.span for weight in weights if _name(weight) not in reasons)
-    return list(dict.fromkeys(span[0] for span in spans if span is not None))
+def _link_files(sources: list[Path], link: Link, alone: bool) -> tuple[dict[str, Path], dict[Path, str]]:
+    """The files that could be linked by their names in the package, and of the others the reason.
 
-
-def _link_files(
-    files: list[Path], some_are_copied: bool, link: Link
-) -> tuple[dict[Path, str], dict[Path, str]]:
-    """The names of the files that could be linked, and for the others the reason.
-
-    One file that holds everything takes the place of model.onnx.data; several are numbered.
+    One file that holds everything (`alone`) takes the place of model.onnx.data; others are numbered.
     """
-    names, refused = dict[Path, str](), dict[Path, str]()
-    for file, name in zip(files, _link_names(len(files), some_are_copied), strict=True):
+    links, refused, count = dict[str, Path](), dict[Path, str](), len(sources)
+    for i, file in enumerate(sources, 1):
+        name = DATA if alone and count == 1 else f"checkpoint-{i:05d}-of-{count:05d}.safetensors"
         reason = link(file, name)
         if reason is None:
-            names[file] = name
+            links[name] = file
         else:
             refused[file] = reason
-    return names, refused
-
-
-def _link_names(count: int, some_are_copied: bool) -> Iterator[str]:
-    if count == 1 and not some_are_copied:
-        yield DATA
-    else:
-        yield from (f"checkpoint-{i:05d}-of-{count:05d}.safetensors" for i in range(1, count + 1))
+    return links, refused
 
 
 def _name(weight: Stored) -> str:

@@ -26,11 +26,11 @@ class Progress(Protocol):
     """Is told how a build goes on. Its methods are called from the thread that called `build`."""
 
     def start(self, nbytes: int) -> None:
-        """Writing begins; there are `nbytes` bytes to write."""
+        """Writing begins; there are `nbytes` bytes to write, or to hash where they are linked."""
         ...
 
     def advance(self, nbytes: int) -> None:
-        """`nbytes` bytes more are written."""
+        """`nbytes` bytes more are written, or hashed."""
         ...
 
     def done(self) -> None:
