@@ -24,5 +24,7 @@ class Packages:
             cabochon.build(SOURCES[source], out, target=target, precision=precision, license="apache-2.0")
         return out
 
-    def _model(self, source: str = "tiny", target: str = "default", precision: str = "f32") -> "cabochon.runtime.Model":
+    def _model(
+        self, source: str = "tiny", target: str = "default", precision: str = "f32"
+    ) -> "cabochon.runtime.Model":
         return cabochon.load(self(source, target, precision), threads=1, provider="cpu")

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from packages import TINY
 
 from cabochon.errors import PackageError, RequestError
 from cabochon.runtime.chat import Chat
 from cabochon.runtime.tokens import Tokens
+from packages import TINY
 
 FOLDER = TINY / "text"
 TOKENS = Tokens(FOLDER / "tokenizer.json", json.loads((FOLDER / "tokenizer_config.json").read_text()))
@@ -21,7 +21,8 @@ def user(text: object) -> list[dict[str, object]]:
 
 def test_ids_are_those_of_the_rendered_text():
     messages = [*user(" Hello "), {"role": "assistant", "content": "a < b 😀"}, *user("and\nnow?")]
-    rendered = "<bos><|turn>user\nHello<turn|>\n<|turn>model\na < b 😀<turn|>\n<|turn>user\nand\nnow?<turn|>\n<|turn>model\n"
+    turns = (("user", "Hello"), ("model", "a < b 😀"), ("user", "and\nnow?"))
+    rendered = "<bos>" + "".join(f"<|turn>{who}\n{said}<turn|>\n" for who, said in turns) + "<|turn>model\n"
     assert CHAT.render(messages) == rendered
     assert CHAT.ids(messages) == TOKENS.marked_up(rendered)
     assert CHAT.ids(messages).count(BOS) == 1
@@ -58,7 +59,8 @@ def test_the_bos_is_one_whatever_the_template_does():
 
 
 def test_options_reach_the_template():
-    source = "{% if enable_thinking %}<|think|>{% endif %}{{ tools | tojson }}{% for m in messages %}{% continue %}{% endfor %}"
+    source = "{% if enable_thinking %}<|think|>{% endif %}{{ tools | tojson }}"
+    source += "{% for m in messages %}{% break %}{{ m.content }}{% endfor %}"
     ids = Chat(source, TOKENS).ids(user("x"), enable_thinking=True, tools=[{"name": "é<turn|>"}])
     assert TOKENS.controls["<|think|>"] in ids
     assert END not in ids
@@ -71,7 +73,10 @@ def test_options_reach_the_template():
         ([{"content": "x"}], "messages[0]: {'content': 'x'}; expected an object with 'role' and 'content'"),
         (["x"], "messages[0]: 'x'; expected an object"),
         (user(3), "messages[0]: content is int; expected text or a list of parts"),
-        (user([{"type": "image"}]), "messages[0]: part {'type': 'image'}; this package takes parts of type 'text' only"),
+        (
+            user([{"type": "image"}]),
+            "messages[0]: part {'type': 'image'}; this package takes parts of type 'text' only",
+        ),
     ],
 )
 def test_messages_are_refused(messages: list, message: str):

@@ -5,10 +5,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packages import TINY
 
 from cabochon.runtime.flow import Detokenizer, Stops
 from cabochon.runtime.tokens import Tokens
+from packages import TINY
 
 FOLDER = TINY / "text"
 TOKENS = Tokens(FOLDER / "tokenizer.json", json.loads((FOLDER / "tokenizer_config.json").read_text()))

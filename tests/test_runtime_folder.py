@@ -36,7 +36,9 @@ def test_text_config_in_both_spellings(tmp_path: Path):
 
 
 def test_what_is_not_followed_is_said(tmp_path: Path):
-    read = folder(tmp_path, generation_config={"num_beams": 4, "top_k": 3, "pad_token_id": 0, "penalty_alpha": None})
+    read = folder(
+        tmp_path, generation_config={"num_beams": 4, "top_k": 3, "pad_token_id": 0, "penalty_alpha": None}
+    )
     assert read.remarks == ("generation_config.json: num_beams = 4 is not followed",)
 
 
@@ -62,7 +64,7 @@ def test_broken_files_are_named(tmp_path: Path, files: dict[str, object], messag
 
 
 def test_no_package(tmp_path: Path):
-    with pytest.raises(PackageError, match="holds no model.onnx"):
+    with pytest.raises(PackageError, match=r"holds no model\.onnx"):
         open_folder(tmp_path)
     with pytest.raises(PackageError, match="is not a folder"):
         open_folder(tmp_path / "absent")

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from packages import Packages
 
 from cabochon.runtime.flow import Stops
 from cabochon.runtime.generation import Row, Timings
 from cabochon.runtime.sampling import Sampler, Sampling
+from packages import Packages
 
 
 @pytest.fixture

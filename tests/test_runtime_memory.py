@@ -22,7 +22,11 @@ E2B = Ports(
 
 def test_available_is_the_least_of_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "meminfo").write_text("MemTotal: 100 kB\nMemAvailable:      50 kB\n")
-    for name, text in {"memory.max": "40000", "memory.current": "10000", "memory.stat": "anon 1\ninactive_file 500\n"}.items():
+    for name, text in {
+        "memory.max": "40000",
+        "memory.current": "10000",
+        "memory.stat": "anon 1\ninactive_file 500\n",
+    }.items():
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
@@ -40,7 +44,9 @@ def test_full_caches_grow_and_sliding_ones_do_not():
         return memory.needed(E2B, rows=1, tokens=tokens, chunk=1, sliding=600, heads=8)
 
     full = 2 * 3 * 512 * 2
-    assert need(9001) - need(9000) == 2 * full + 33  # past and present, and one more key in each head's scores
+    assert (
+        need(9001) - need(9000) == 2 * full + 33
+    )  # past and present, and one more key in each head's scores
     assert need(32768) < 2 * full * 32768 + 2 * (2 * 12 * 256 * 2) * 601 + 33 * 32768 + 10 * 262144 + 1
 
 

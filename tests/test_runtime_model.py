@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from packages import MINIATURE, Packages
 
 import cabochon
 from cabochon.errors import PackageError, RequestError
 from cabochon.runtime import Generation, Model, memory
+from packages import MINIATURE, Packages
 
 GREEDY: Any = {"greedy": True, "ignore_eos": True}
 NAMES = ("text/text", "text/text_long")
@@ -19,7 +19,9 @@ NAMES = ("text/text", "text/text_long")
 @pytest.mark.parametrize("target", ["default", "onnx-standard", "cuda", "webgpu"])
 @pytest.mark.parametrize("chunk", [3, 512])
 @pytest.mark.parametrize("name", NAMES)
-def test_greedy_ids_are_the_recorded_ones(packages: Packages, recorded: Any, target: str, chunk: int, name: str):
+def test_greedy_ids_are_the_recorded_ones(
+    packages: Packages, recorded: Any, target: str, chunk: int, name: str
+):
     model = packages.model("tiny", target)
     model.forget()
     answer = model.generate(recorded[name]["prompt"], max_new_tokens=16, prefill_chunk=chunk, **GREEDY)
@@ -63,7 +65,11 @@ def test_sampled_batches_draw_like_single_runs_of_the_next_seeds(model: Model):
 def test_prompts_of_every_kind(model: Model):
     text = model.prompt_ids("Hello")
     assert text[0] == 2 and text.count(2) == 1
-    assert model.prompt_ids(text) == model.prompt_ids(np.array(text)) == model.prompt_ids("<bos>Hello", parse_special=True)
+    assert (
+        model.prompt_ids(text)
+        == model.prompt_ids(np.array(text))
+        == model.prompt_ids("<bos>Hello", parse_special=True)
+    )
     assert model.prompt_ids("<bos>Hello") != text
     chat = model.prompt_ids([{"role": "user", "content": "Hello"}])
     assert chat[:2] == [2, 5] and chat.count(2) == 1
@@ -156,7 +162,10 @@ def test_a_second_turn_equals_a_cold_run(packages: Packages, target: str, size: 
     model.forget()
     messages = [{"role": "user", "content": "Hello " * size}]
     first = model.generate(messages, max_new_tokens=30, **GREEDY)
-    messages += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "Continue: In the beginning"}]
+    messages += [
+        {"role": "assistant", "content": first.text},
+        {"role": "user", "content": "Continue: In the beginning"},
+    ]
     second = model.generate(messages, max_new_tokens=30, **GREEDY)
     assert second.timings.reused > 0
     model.forget()
@@ -198,7 +207,9 @@ def test_what_memory_cannot_hold_is_refused_with_the_bytes(model: Model, monkeyp
     with pytest.raises(RequestError) as caught:
         model.generate([2, 30, 40], max_new_tokens=4000)
     assert "100,000 bytes are available" in str(caught.value)
-    need = memory.needed(model.session.ports, rows=1, tokens=4003, chunk=3, sliding=model.eviction.most, heads=4)
+    need = memory.needed(
+        model.session.ports, rows=1, tokens=4003, chunk=3, sliding=model.eviction.most, heads=4
+    )
     assert f"4003 tokens of context need about {need:,} bytes" in str(caught.value)
     with pytest.raises(RequestError, match="bytes are available"):
         model.generate(["Hello", "World"], max_new_tokens=4000)
@@ -230,7 +241,10 @@ def test_a_package_without_a_tokenizer_takes_ids(packages: Packages, tmp_path: P
     model = cabochon.load(folder, threads=1)
     answer = model.generate(recorded[NAMES[0]]["prompt"], max_new_tokens=16, **GREEDY)
     assert (answer.ids, answer.text) == (recorded[NAMES[0]]["tokens"], "")
-    for prompt, file in (("Hello", "tokenizer.json"), ([{"role": "user", "content": "x"}], "chat_template.jinja")):
+    for prompt, file in (
+        ("Hello", "tokenizer.json"),
+        ([{"role": "user", "content": "x"}], "chat_template.jinja"),
+    ):
         with pytest.raises(RequestError, match=f"the package has no {file}"):
             model.generate(prompt)
     with pytest.raises(RequestError, match="no stop strings"):
@@ -249,7 +263,9 @@ def test_f16_ports(packages: Packages, target: str):
     assert model.session.ports.dtype == np.float16
     forward = model.forward("In the beginning God created the heaven and the earth. " * 4)
     assert forward.logits.dtype == np.float32
-    exact = packages.model("miniature", target).forward("In the beginning God created the heaven and the earth. " * 4)
+    exact = packages.model("miniature", target).forward(
+        "In the beginning God created the heaven and the earth. " * 4
+    )
     assert np.abs(forward.logits - exact.logits).max() < 0.02 * np.abs(exact.logits).max()
     answer = model.generate([{"role": "user", "content": "Hello"}], max_new_tokens=60, greedy=True)
     assert answer.finish_reason == "eos"

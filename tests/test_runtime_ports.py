@@ -53,7 +53,10 @@ def test_contract_holds_numbers_and_the_kind_of_mask():
         ({"cabochon.target": None}, "cabochon.target is missing"),
         ({"cabochon.mask": "right"}, "cabochon.mask is 'right'; expected one of anywhere, left-justified"),
         ({"cabochon.layout": "2"}, "cabochon.layout is unknown ('2')"),
-        ({"cabochon.max_positions": "many"}, "cabochon.max_positions is 'many'; expected a positive whole number"),
+        (
+            {"cabochon.max_positions": "many"},
+            "cabochon.max_positions is 'many'; expected a positive whole number",
+        ),
         ({"cabochon.sliding_window": "0"}, "cabochon.sliding_window is '0'"),
     ],
 )
@@ -86,9 +89,24 @@ def test_ports_without_the_optional_ones():
         (INPUTS, OUTPUTS[1:], GOOD, "no output 'logits'"),
         (INPUTS, OUTPUTS[:-1], GOOD, "no output 'present.4.key'"),
         ([*INPUTS, Port("pixels", "tensor(float)", [])], OUTPUTS, GOOD, "unknown input 'pixels'"),
-        (INPUTS, [OUTPUTS[0]._replace(shape=["batch", "kept", "v"]), *OUTPUTS[1:]], GOOD, "dimension 2 of 'logits' is 'v'"),
-        (INPUTS, [OUTPUTS[0]._replace(type="tensor(double)"), *OUTPUTS[1:]], GOOD, "'logits' is tensor(double)"),
-        (INPUTS, OUTPUTS, {k: v for k, v in GOOD.items() if "window" not in k}, "the graph has sliding caches"),
+        (
+            INPUTS,
+            [OUTPUTS[0]._replace(shape=["batch", "kept", "v"]), *OUTPUTS[1:]],
+            GOOD,
+            "dimension 2 of 'logits' is 'v'",
+        ),
+        (
+            INPUTS,
+            [OUTPUTS[0]._replace(type="tensor(double)"), *OUTPUTS[1:]],
+            GOOD,
+            "'logits' is tensor(double)",
+        ),
+        (
+            INPUTS,
+            OUTPUTS,
+            {k: v for k, v in GOOD.items() if "window" not in k},
+            "the graph has sliding caches",
+        ),
     ],
 )
 def test_ports_are_refused(inputs: Any, outputs: Any, metadata: Any, message: str):

@@ -20,7 +20,11 @@ def softmax(x: np.ndarray) -> np.ndarray:
         ({"temperature": 0.5}, [0, 1, 2, 3, 4], np.array([64, 16, 4, 1, 1]) / 86),
         ({"temperature": 2.0}, [0, 1, 2, 3, 4], softmax(LOGITS.astype(float) / 2)),
         ({"top_k": 2}, [0, 1], [2 / 3, 1 / 3]),
-        ({"top_k": 4}, [0, 1, 2, 3, 4], [0.5, 0.25, 0.125, 0.0625, 0.0625]),  # a tie with the last stays, as there
+        (
+            {"top_k": 4},
+            [0, 1, 2, 3, 4],
+            [0.5, 0.25, 0.125, 0.0625, 0.0625],
+        ),  # a tie with the last stays, as there
         ({"top_k": 9}, [0, 1, 2, 3, 4], [0.5, 0.25, 0.125, 0.0625, 0.0625]),
         ({"top_p": 0.45}, [0], [1.0]),
         ({"top_p": 0.6}, [0, 1], [2 / 3, 1 / 3]),
@@ -28,7 +32,11 @@ def softmax(x: np.ndarray) -> np.ndarray:
         ({"min_p": 0.2}, [0, 1, 2], [4 / 7, 2 / 7, 1 / 7]),
         ({"min_p": 1.0}, [0], [1.0]),
         ({"top_k": 3, "top_p": 0.8}, [0, 1], [2 / 3, 1 / 3]),  # top-p over what top-k left: 4/7, 2/7, 1/7
-        ({"temperature": 0.5, "min_p": 0.05}, [0, 1, 2], np.array([16, 4, 1]) / 21),  # min-p after temperature
+        (
+            {"temperature": 0.5, "min_p": 0.05},
+            [0, 1, 2],
+            np.array([16, 4, 1]) / 21,
+        ),  # min-p after temperature
     ],
 )
 def test_candidates(how: dict[str, float], ids: list[int], probabilities: list[float]):
@@ -93,6 +101,7 @@ DEFAULTS = {"do_sample": True, "temperature": 1.0, "top_k": 64, "top_p": 0.95, "
         (DEFAULTS, {}, True, Sampling(greedy=True, top_k=64, top_p=0.95)),
         (DEFAULTS, {"temperature": 0}, None, Sampling(greedy=True, top_k=64, top_p=0.95)),
         (DEFAULTS, {"temperature": 0.5, "top_k": 0}, None, Sampling(False, 0.5, 0, 0.95)),
+        ({"do_sample": True, "temperature": 0.0}, {"seed": 5}, None, Sampling(greedy=True, seed=5)),
         ({"do_sample": False}, {"top_p": 0.5}, None, Sampling(greedy=False, top_p=0.5)),
         ({"do_sample": False}, {"seed": 5}, None, Sampling(greedy=True, seed=5)),
         ({}, {"repetition_penalty": 1.5}, None, Sampling(greedy=True, repetition_penalty=1.5)),
@@ -127,8 +136,14 @@ def test_sampling_is_refused(asked, greedy, message: str):
 @pytest.mark.parametrize("seed", range(5))
 def test_candidates_are_those_of_transformers(seed: int):
     import torch
-    from transformers import LogitsProcessorList, MinPLogitsWarper, RepetitionPenaltyLogitsProcessor
-    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+    from transformers import (
+        LogitsProcessorList,
+        MinPLogitsWarper,
+        RepetitionPenaltyLogitsProcessor,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
 
     random = np.random.default_rng(seed)
     logits, seen = random.normal(0, 3, 500).astype(np.float32), random.integers(0, 500, 20).tolist()

@@ -29,7 +29,9 @@ def test_the_provider_is_the_one_asked_for_or_the_targets(asked, target, availab
 
 
 def test_a_provider_that_is_not_there_is_refused():
-    with pytest.raises(RequestError, match=r"provider 'cuda' is not in this onnxruntime .*CPUExecutionProvider"):
+    with pytest.raises(
+        RequestError, match=r"provider 'cuda' is not in this onnxruntime .*CPUExecutionProvider"
+    ):
         chosen_provider("cuda", "cuda", [CPU])
 
 

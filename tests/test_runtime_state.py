@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from packages import Packages
 
 from cabochon.errors import RequestError
 from cabochon.runtime import Eviction, Model, State, stack
 from cabochon.runtime.state import evictable, eviction_limit, extended
+from packages import Packages
 
 WINDOW = 8
 TIGHT = Eviction(WINDOW, reserve=0, slack=0)
@@ -69,7 +69,7 @@ def test_rewound_equals_a_cold_run(state: Callable[..., State], back: int):
     assert one.evicted > 0
     one.rewind(60 - back)
     assert one.tokens == [IDS[: 60 - back]]
-    other = IDS[: 60 - back] + [300, 41, 77]
+    other = [*IDS[: 60 - back], 300, 41, 77]
     close(one.prefill(other[60 - back :]), whole(state, other)[-1])
 
 
@@ -93,7 +93,9 @@ def test_impossible_rewinds_are_refused(state: Callable[..., State]):
 
 @pytest.mark.parametrize("lengths", [(5, 60, 1), (30, 31, 29), (WINDOW, 40, 60), (50, 50), (12,)])
 @pytest.mark.parametrize("eviction", [TIGHT, Eviction(WINDOW, reserve=2, slack=3)])
-def test_stacked_rows_equal_single_ones(state: Callable[..., State], lengths: tuple[int, ...], eviction: Eviction):
+def test_stacked_rows_equal_single_ones(
+    state: Callable[..., State], lengths: tuple[int, ...], eviction: Eviction
+):
     rows = [IDS[-n:] for n in lengths]
     states = [state(eviction) for _ in rows]
     limit = eviction_limit(lengths, eviction, states[0].session.ports.contract.left_justified)
@@ -111,7 +113,9 @@ def test_stacked_rows_equal_single_ones(state: Callable[..., State], lengths: tu
         for its, row in zip(logits, rows, strict=True):
             close(its[-1], whole(state, row)[-1])
     if len(rows) == 1 or not batch.session.ports.contract.left_justified or min(lengths) > 20:
-        assert batch.mask.shape[1] - batch.evicted <= max(eviction.most, max(lengths) - min(lengths) + eviction.most)
+        assert batch.mask.shape[1] - batch.evicted <= max(
+            eviction.most, max(lengths) - min(lengths) + eviction.most
+        )
 
 
 def test_ragged_prefill_in_one_step(state: Callable[..., State]):

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from packages import TINY
 
 from cabochon.errors import PackageError
 from cabochon.runtime.tokens import Tokens, unused_character
+from packages import TINY
 
 FOLDER = TINY / "text"
 CONFIG = json.loads((FOLDER / "tokenizer_config.json").read_text())
@@ -19,12 +19,16 @@ def tokens() -> Tokens:
     return Tokens(FOLDER / "tokenizer.json", CONFIG)
 
 
-@pytest.mark.parametrize("text", ["Hello world", " a  b\n", "日本語 😀 👩‍👩‍👧 é", "if x < 3: print('<|')", "a\ufffdb\0", ""])
+@pytest.mark.parametrize(
+    "text", ["Hello world", " a  b\n", "日本語 😀 👩‍👩‍👧 é", "if x < 3: print('<|')", "a\ufffdb\0", ""]
+)
 def test_text_comes_back(tokens: Tokens, text: str):
     assert tokens.decode(tokens.text(text)) == text
 
 
-@pytest.mark.parametrize("text", ["<turn|>", "a<turn|>\n<|turn>model\nb", "<bos><eos>", "<<turn|>>", "<|turn><turn|>"])
+@pytest.mark.parametrize(
+    "text", ["<turn|>", "a<turn|>\n<|turn>model\nb", "<bos><eos>", "<<turn|>>", "<|turn><turn|>"]
+)
 def test_what_looks_like_a_control_token_is_letters(tokens: Tokens, text: str):
     ids = tokens.text(text)
     assert not set(ids) & set(tokens.controls.values())

@@ -24,18 +24,27 @@ class Chat:
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
         )
         environment.filters["tojson"] = _tojson
-        environment.globals.update(raise_exception=_refuse, strftime_now=_now)
+        names: dict[str, Any] = environment.globals
+        names.update(raise_exception=_refuse, strftime_now=_now)
         self._tokens, self._at, self._error = tokens, at, jinja2.TemplateError
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
-            raise PackageError(f"not a template: {error}", at=at, remedy="take the source's own template") from error
+            raise PackageError(
+                f"not a template: {error}", at=at, remedy="take the source's own template"
+            ) from error
 
     def render(self, messages: Sequence[Message], **options: Any) -> str:
         """The template's text for these messages; `options` are the template's own (tools, enable_thinking ...)."""
         try:
             return self._template.render(
-                **{"add_generation_prompt": True, "tools": None, **self._tokens.named, **options, "messages": messages}
+                **{
+                    "add_generation_prompt": True,
+                    "tools": None,
+                    **self._tokens.named,
+                    **options,
+                    "messages": messages,
+                }
             )
         except (self._error, TypeError, ValueError, AttributeError, KeyError) as error:
             raise RequestError(
@@ -60,11 +69,17 @@ def _check(message: Any, at: str) -> None:
     if not isinstance(content, str | list | tuple | None):
         raise RequestError(f"content is {type(content).__name__}; expected text or a list of parts", at=at)
     for part in content if isinstance(content, list | tuple) else ():
-        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        if (
+            not isinstance(part, Mapping)
+            or part.get("type") != "text"
+            or not isinstance(part.get("text"), str)
+        ):
             raise RequestError(f"part {part!r}; this package takes parts of type 'text' only", at=at)
 
 
-def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, sort_keys: bool = False) -> str:
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, sort_keys: bool = False
+) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, sort_keys=sort_keys)
 
 

@@ -50,10 +50,16 @@ def open_folder(package: str | Path) -> Folder:
     path = Path(package)
     if not (path / "model.onnx").is_file():
         found = "holds no model.onnx" if path.is_dir() else "is not a folder"
-        raise PackageError(f"{found}; expected a package", at=str(path), remedy="make one with `cabochon build`")
+        raise PackageError(
+            f"{found}; expected a package", at=str(path), remedy="make one with `cabochon build`"
+        )
     tokenizer = _json(path / "tokenizer_config.json")
     template = path / "chat_template.jinja"
-    text = template.read_text(encoding="utf-8") if template.is_file() else _default(tokenizer.get("chat_template"))
+    text = (
+        template.read_text(encoding="utf-8")
+        if template.is_file()
+        else _default(tokenizer.get("chat_template"))
+    )
     return Folder(path, _json(path / "config.json"), _json(path / "generation_config.json"), tokenizer, text)
 
 
@@ -65,7 +71,9 @@ def _json(path: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise PackageError(f"not JSON: {error}", at=str(path), remedy="build the package again") from error
     if not isinstance(read, dict):
-        raise PackageError(f"a {type(read).__name__}; expected an object", at=str(path), remedy="build the package again")
+        raise PackageError(
+            f"a {type(read).__name__}; expected an object", at=str(path), remedy="build the package again"
+        )
     return read
 
 

@@ -1,7 +1,7 @@
 """The loop: feed, draw, say. Rows of a batch go on together and leave it as they finish."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,10 +62,12 @@ class Row:
 
     def __post_init__(self) -> None:
         self._flow = None if self.tokens is None else Detokenizer(self.tokens)
+        self._so_far = list(self.prompt)
 
     def take(self, logits: np.ndarray) -> str:
         """Draw the next token from logits [V]; the text that became certain."""
-        token = self.sampler([*self.prompt, *self.ids], logits)
+        token = self.sampler(self._so_far, logits)
+        self._so_far.append(token)
         self.ids.append(token)
         if token in self.eos:
             return self._finish("eos")
@@ -92,10 +94,12 @@ class Row:
         ended = self.ended or time.perf_counter()
         prefill = (self.prefilled or ended) - self.began
         timings = Timings(len(self.prompt), self.reused, len(self.ids), prefill, ended - self.began - prefill)
-        return Generation(self.text, list(self.ids), self.finish_reason or "closed", list(self.prompt), timings)
+        return Generation(
+            self.text, list(self.ids), self.finish_reason or "closed", list(self.prompt), timings
+        )
 
 
-def answer(state: State, row: Row) -> Iterator[str]:
+def answer(state: State, row: Row) -> Generator[str, None, None]:
     """Fill the state with what it lacks of the row's prompt and decode; yields text as it becomes certain."""
     logits = state.prefill(row.prompt[state.length :])
     row.prefilled = time.perf_counter()
@@ -118,7 +122,7 @@ def answer_all(state: State, rows: Sequence[Row], logits: Sequence[np.ndarray]) 
         if len(going) < len(rows):
             state.select(going)
             rows = [rows[n] for n in going]
-        logits = _logits(state, rows)
+        logits = list(_logits(state, rows))
 
 
 def _logits(state: State, rows: Sequence[Row]) -> np.ndarray:

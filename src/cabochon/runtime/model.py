@@ -1,7 +1,7 @@
 """A package that generates."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack, overload
 
@@ -126,13 +126,17 @@ class Model:
         vocabulary = self.session.ports.vocabulary
         for n, token in enumerate(prompt):
             if not isinstance(token, int | np.integer) or not 0 <= token < vocabulary:
-                raise RequestError(f"{token!r}; expected a token id from 0 to {vocabulary - 1}", at=f"prompt[{n}]")
+                raise RequestError(
+                    f"{token!r}; expected a token id from 0 to {vocabulary - 1}", at=f"prompt[{n}]"
+                )
         return [int(token) for token in prompt]
 
     def _text_ids(self, text: str, parse_special: bool) -> list[int]:
         if self.tokens is None:
             raise _lacking("tokenizer.json", "token ids")
-        return self.tokens.with_one_bos(self.tokens.marked_up(text) if parse_special else self.tokens.text(text))
+        return self.tokens.with_one_bos(
+            self.tokens.marked_up(text) if parse_special else self.tokens.text(text)
+        )
 
     def _chat_ids(self, messages: Sequence[Message], template: Mapping[str, Any]) -> list[int]:
         if self.chat is None:
@@ -163,19 +167,17 @@ class Model:
             raise _lacking("tokenizer.json", "no stop strings")
         return Row(ids, sampler, limit, eos, self.tokens, Stops(request.stop))
 
-    def _answer(self, row: Row, request: Request) -> Iterator[str]:
-        """Decode one row on the kept state; it is kept again unless something broke in the middle."""
+    def _answer(self, row: Row, request: Request) -> Generator[str, None, None]:
+        """Decode one row on the kept state and keep it again, whatever happens: a state is whole between its steps."""
         state = self._resume(row.prompt, request.chunk)
         row.reused = state.length
         try:
             yield from answer(state, row)
-        except GeneratorExit:
+        finally:
             self._kept = state
-            raise
-        self._kept = state
 
     def _resume(self, prompt: Sequence[int], chunk: int) -> State:
-        """The kept state rewound to what it shares with the prompt, whose last token is always fed; else a fresh one."""
+        """The kept state, rewound to what it shares with the prompt but for its last token; else a fresh one."""
         state, self._kept = self._kept, None
         if state is None:
             return self.state(chunk)
@@ -240,12 +242,18 @@ def _tokens(folder: Folder) -> Tokens | None:
 
 def _lacking(file: str, instead: str) -> RequestError:
     return RequestError(
-        f"the package has no {file}", at="prompt", remedy=f"use {instead}, or build the package from a source that has it"
+        f"the package has no {file}",
+        at="prompt",
+        remedy=f"use {instead}, or build the package from a source that has it",
     )
 
 
 def _is_batch(prompt: Any) -> bool:
-    return isinstance(prompt, list | tuple) and bool(prompt) and isinstance(prompt[0], str | list | tuple | np.ndarray)
+    return (
+        isinstance(prompt, list | tuple)
+        and bool(prompt)
+        and isinstance(prompt[0], str | list | tuple | np.ndarray)
+    )
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:

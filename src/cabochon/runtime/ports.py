@@ -79,9 +79,7 @@ def read_contract(metadata: Mapping[str, str]) -> Contract:
     if ours["mask"] not in MASKS:
         raise _fault("mask", f"is {ours['mask']!r}", f"expected one of {', '.join(MASKS)}")
     window = _number(ours, "sliding_window") if "sliding_window" in ours else None
-    return Contract(
-        ours["target"], ours["precision"], ours["mask"], _number(ours, "max_positions"), window
-    )
+    return Contract(ours["target"], ours["precision"], ours["mask"], _number(ours, "max_positions"), window)
 
 
 def _fault(key: str, found: str, expected: str) -> PackageError:
@@ -105,7 +103,9 @@ def read_ports(
         if name not in given:
             raise PackageError(f"the graph has no input {name!r}", at="model.onnx", remedy=REBUILD)
     for name in given.keys() - {"input_ids", "attention_mask", "logits_to_keep"} - {c.past for c in caches}:
-        raise PackageError(f"unknown input {name!r}; expected a text decoder's", at="model.onnx", remedy=REBUILD)
+        raise PackageError(
+            f"unknown input {name!r}; expected a text decoder's", at="model.onnx", remedy=REBUILD
+        )
     if any(c.sliding for c in caches) and contract.window is None:
         raise _fault("sliding_window", "is missing", "the graph has sliding caches")
     logits = _output(made, "logits")
@@ -127,11 +127,15 @@ def _output(made: Mapping[str, Argument], name: str) -> Argument:
 def _fixed(a: Argument, axis: int) -> int:
     size = a.shape[axis] if axis < len(a.shape) else None
     if not isinstance(size, int):
-        raise PackageError(f"dimension {axis} of {a.name!r} is {size!r}; expected a number", at="model.onnx", remedy=REBUILD)
+        raise PackageError(
+            f"dimension {axis} of {a.name!r} is {size!r}; expected a number", at="model.onnx", remedy=REBUILD
+        )
     return size
 
 
 def _dtype(a: Argument) -> np.dtype:
     if a.type not in DTYPES:
-        raise PackageError(f"{a.name!r} is {a.type}; expected {' or '.join(DTYPES)}", at="model.onnx", remedy=REBUILD)
+        raise PackageError(
+            f"{a.name!r} is {a.type}; expected {' or '.join(DTYPES)}", at="model.onnx", remedy=REBUILD
+        )
     return DTYPES[a.type]

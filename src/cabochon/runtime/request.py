@@ -61,7 +61,9 @@ class Request:
         if tokens and tokens + new <= positions:
             return new
         found = f"a prompt of {tokens} tokens and {new} new ones" if tokens else "an empty prompt"
-        raise RequestError(f"{found}; the model has {positions} positions", at="context", remedy="shorten one of them")
+        raise RequestError(
+            f"{found}; the model has {positions} positions", at="context", remedy="shorten one of them"
+        )
 
 
 def read_request(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Request:

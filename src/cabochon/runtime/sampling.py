@@ -10,7 +10,8 @@ import numpy as np
 from cabochon.errors import RequestError
 
 Hook = Callable[[Sequence[int], np.ndarray], np.ndarray]
-"""A logits processor: (ids so far, logits [V] float32) -> logits [V]. Runs after the penalty, before the temperature."""
+"""A logits processor: (ids so far, logits [V] float32) -> logits [V]. Runs after the penalty, before the
+temperature."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,15 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Raise RequestError for a value outside its range."""
-        _within("temperature", self.temperature, 0 < self.temperature < math.inf, "above 0 (0 itself is greedy)")
-        _within("top_k", self.top_k, isinstance(self.top_k, int) and self.top_k >= 0, "a whole number from 0 (off)")
+        _within(
+            "temperature", self.temperature, 0 < self.temperature < math.inf, "above 0 (0 itself is greedy)"
+        )
+        _within(
+            "top_k",
+            self.top_k,
+            self.top_k >= 0 and self.top_k % 1 == 0,
+            "a whole number from 0 (off)",
+        )
         _within("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
         _within("min_p", self.min_p, 0 <= self.min_p <= 1, "from 0 (off) to 1")
         penalty = self.repetition_penalty
@@ -41,23 +49,29 @@ def _within(name: str, value: object, good: bool, expected: str) -> None:
         raise RequestError(f"{value!r}; expected {expected}", at=name)
 
 
-def sampling(defaults: Mapping[str, Any], asked: Mapping[str, Any], *, greedy: bool | None = None) -> Sampling:
+def sampling(
+    defaults: Mapping[str, Any], asked: Mapping[str, Any], *, greedy: bool | None = None
+) -> Sampling:
     """What a caller asked for over the package's generation_config.json.
 
     `greedy` decides where given. Else temperature 0 is greedy, any asked-for sampling value samples, and what is left
     follows `do_sample`. Raises RequestError for greedy=True beside a sampling value.
     """
     asked = {k: v for k, v in asked.items() if v is not None}
-    cold = asked.get("temperature", None if asked else defaults.get("temperature")) == 0
-    draws = asked.keys() & {"temperature", "top_k", "top_p", "min_p"} if not cold else set()
+    both = {**defaults, **asked}
+    cold = both.get("temperature") == 0
+    draws = set[str]() if cold else asked.keys() & {"temperature", "top_k", "top_p", "min_p"}
     if greedy and draws:
-        raise RequestError(f"greedy beside {', '.join(sorted(draws))}; expected one or the other", at="greedy")
+        raise RequestError(
+            f"greedy beside {', '.join(sorted(draws))}; expected one or the other", at="greedy"
+        )
     if greedy is None:
         greedy = cold or not (draws or defaults.get("do_sample", False))
-    known = {k: v for k in Sampling.__dataclass_fields__ if (v := {**defaults, **asked}.get(k)) is not None}
+    known: dict[str, Any] = {k: both[k] for k in Sampling.__dataclass_fields__ if both.get(k) is not None}
     if known.get("temperature") == 0:
         del known["temperature"]
-    return Sampling(**{**known, "greedy": greedy})
+    known["greedy"] = greedy
+    return Sampling(**known)
 
 
 def penalised(logits: np.ndarray, ids: Sequence[int], penalty: float) -> np.ndarray:

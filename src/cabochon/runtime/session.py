@@ -71,7 +71,9 @@ class Session:
         None instead of a value leaves the allocation to onnxruntime, on the session's device.
         """
         binding = self._session.io_binding()
-        given = {name: ort.OrtValue.ortvalue_from_numpy(np.asarray(a, order="C")) for name, a in arrays.items()}
+        given = {
+            name: ort.OrtValue.ortvalue_from_numpy(np.asarray(a, order="C")) for name, a in arrays.items()
+        }
         for name, value in {**given, **values}.items():
             binding.bind_ortvalue_input(name, value)  # the only binding that takes an optional input
         for name in fetched:
@@ -127,7 +129,7 @@ def chosen_provider(asked: str | None, target: str | None, available: Sequence[s
     return name
 
 
-def _options(threads: int | None) -> ort.SessionOptions:
+def _options(threads: int | None) -> Any:
     if threads is not None and threads < 1:
         raise RequestError(f"{threads} threads; expected at least 1", at="threads")
     options = ort.SessionOptions()
@@ -136,9 +138,7 @@ def _options(threads: int | None) -> ort.SessionOptions:
     return options
 
 
-def _open(
-    path: Path, provider: str, settings: Mapping[str, Any], options: ort.SessionOptions
-) -> ort.InferenceSession:
+def _open(path: Path, provider: str, settings: Mapping[str, Any], options: Any) -> ort.InferenceSession:
     providers: list[Any] = [(provider, {k: str(v) for k, v in settings.items()})]
     if provider != CPU:
         providers.append(CPU)

@@ -61,20 +61,16 @@ class Output(NamedTuple):
 class State:
     """The caches of one batch. Every method leaves it either as it was or complete."""
 
-    def __init__(self, session: Session, eviction: Eviction | None = None, *, chunk: int = PREFILL_CHUNK) -> None:
+    def __init__(
+        self, session: Session, eviction: Eviction | None = None, *, chunk: int = PREFILL_CHUNK
+    ) -> None:
         """An empty state of one row. `chunk` is the most tokens of one step when tokens are computed anew."""
         window = session.ports.contract.window
         self.session, self.chunk = session, chunk
         self.eviction = eviction or (None if window is None else Eviction.usual(window))
         self.evict_limit: int | None = None
         self._rooms = {c.past: Room(session.ports.dtype) for c in session.ports.caches}
-        self._reset()
-
-    def _reset(self) -> None:
-        self.tokens: list[list[int]] = [[]]
-        self.mask = np.zeros((1, 0), bool)
-        self.evicted = 0
-        self.values = {c.past: self.session.empty(c, 1) for c in self.caches}
+        self._empty(1)
 
     @property
     def caches(self) -> tuple[Cache, ...]:
@@ -97,7 +93,11 @@ class State:
         return sum(v.tensor_size_in_bytes() for v in self.values.values())
 
     def step(
-        self, ids: Sequence[Sequence[int]] | np.ndarray, *, keep: int | None = 1, hidden: bool = False,
+        self,
+        ids: Sequence[Sequence[int]] | np.ndarray,
+        *,
+        keep: int | None = 1,
+        hidden: bool = False,
         real: np.ndarray | None = None,
     ) -> Output:
         """Feed `ids` [B, S]; give the logits of each row's last `keep` real tokens (0: all S, None: no logits).
@@ -108,7 +108,7 @@ class State:
         ids = np.asarray(ids, np.int64)
         real = np.ones(ids.shape, bool) if real is None else np.asarray(real, bool)
         if not self.mask.shape[1] and len(ids) != self.rows:
-            self._widen(len(ids))
+            self._empty(len(ids))
         mask = extended(self.mask, real, self.session.ports.contract.left_justified)
         output, values = self._run(ids, mask, keep, hidden)
         tokens = [old + row[r].tolist() for old, row, r in zip(self.tokens, ids, real, strict=True)]
@@ -116,9 +116,10 @@ class State:
         self._evict_when_due()
         return output
 
-    def _widen(self, rows: int) -> None:
-        self.tokens, self.mask = [[] for _ in range(rows)], np.zeros((rows, 0), bool)
-        self.values = {c.past: self.session.empty(c, rows) for c in self.caches}
+    def _empty(self, rows: int) -> None:
+        values = {c.past: self.session.empty(c, rows) for c in self.caches}
+        self.tokens: list[list[int]] = [[] for _ in range(rows)]
+        self.mask, self.evicted, self.values = np.zeros((rows, 0), bool), 0, values
 
     def _run(
         self, ids: np.ndarray, mask: np.ndarray, keep: int | None, hidden: bool
@@ -130,7 +131,9 @@ class State:
         fetched = ["logits"] * (keep is not None) + [ports.hidden or ""] * hidden
         kept = {c.present: self._beside(c, ids.shape[1]) for c in self.caches}
         made, present = self.session.run(arrays, self.values, fetched, kept)
-        wanted = [None if name not in made else _kept(made[name], keep or 0) for name in ("logits", ports.hidden)]
+        wanted = [
+            None if name not in made else _kept(made[name], keep or 0) for name in ("logits", ports.hidden)
+        ]
         return Output(*wanted), {c.past: present[c.present] for c in self.caches}
 
     def _beside(self, cache: Cache, new: int) -> ort.OrtValue | None:
@@ -159,12 +162,14 @@ class State:
     def rewind(self, position: int) -> None:
         """Forget all but the first `position` tokens of the only row; computed anew where the caches lost too much."""
         if self.rows != 1 or not 0 <= position <= self.length:
-            raise RequestError(f"cannot rewind to {position}: {self.rows} rows of up to {self.length} tokens", at="rewind")
+            raise RequestError(
+                f"cannot rewind to {position}: {self.rows} rows of up to {self.length} tokens", at="rewind"
+            )
         if position == self.length:
             return
         if not self.can_rewind(position):
             ids = self.tokens[0][:position]
-            self._reset()
+            self._empty(1)
             if ids:
                 self.prefill(ids)
             return
@@ -180,11 +185,14 @@ class State:
 
     def compact(self) -> None:
         """Drop the columns that are real in no row."""
-        used = self.mask.any(0)
+        used = np.asarray(self.mask.any(0))
         if used.all():
             return
         columns = {False: np.flatnonzero(used), True: np.flatnonzero(used[self.evicted :])}
-        values = {c.past: self.session.put(self.values[c.past].numpy()[:, :, columns[c.sliding]]) for c in self.caches}
+        values = {
+            c.past: self.session.put(self.values[c.past].numpy()[:, :, columns[c.sliding]])
+            for c in self.caches
+        }
         self.values, self.mask, self.evicted = values, self.mask[:, used], int(used[: self.evicted].sum())
 
     def _compact_when_due(self) -> None:
@@ -230,7 +238,9 @@ def extended(mask: np.ndarray, real: np.ndarray, left_justified: bool) -> np.nda
 
 
 def _refused(found: str, remedy: str) -> RequestError:
-    return RequestError(f"{found}; the kernels of this target would compute it wrongly", at="attention_mask", remedy=remedy)
+    return RequestError(
+        f"{found}; the kernels of this target would compute it wrongly", at="attention_mask", remedy=remedy
+    )
 
 
 def evictable(mask: np.ndarray, keep: int) -> int:
@@ -259,7 +269,9 @@ def stack(states: Sequence[State]) -> State:
         state.compact()
         state.evict()
     if left and len({s.evicted for s in states}) > 1:
-        raise _refused("rows that evicted different numbers of columns", "set evict_limit before filling them")
+        raise _refused(
+            "rows that evicted different numbers of columns", "set evict_limit before filling them"
+        )
     made = State(one.session, one.eviction, chunk=one.chunk)
     made.tokens = [s.tokens[0] for s in states]
     made.mask = np.concatenate(_padded([s.mask for s in states], 1, left))

@@ -15,17 +15,21 @@ class Tokens:
     """The tokenizer of a package. `controls` maps the text of each control token to its id."""
 
     def __init__(self, path: Path, config: Mapping[str, Any], bos_token_id: int | None = None) -> None:
-        """Read tokenizer.json; `config` is tokenizer_config.json, `bos_token_id` what config.json says where it is silent."""
+        """Read tokenizer.json. `config` is tokenizer_config.json; where it names no BOS, `bos_token_id` counts."""
         from tokenizers import Tokenizer
 
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # tokenizers raises plain Exception
-            raise PackageError(f"not a tokenizer: {error}", at=str(path), remedy="build the package again") from error
+            raise PackageError(
+                f"not a tokenizer: {error}", at=str(path), remedy="build the package again"
+            ) from error
         added = self._tokenizer.get_added_tokens_decoder()
         self.named = dict(_named(config))
         self.skipped = frozenset(i for i, t in added.items() if t.special)
-        self.controls = {t.content: i for i, t in added.items() if t.special or t.content in self.named.values()}
+        self.controls = {
+            t.content: i for i, t in added.items() if t.special or t.content in self.named.values()
+        }
         self.bos = self.id_of(self.named.get("bos_token"))
         if self.bos is None:
             self.bos = bos_token_id
