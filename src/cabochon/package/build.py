@@ -66,7 +66,7 @@ def build(
     if logits_to_keep < 0:
         raise PackageError(f"logits_to_keep is {logits_to_keep}; expected 0, for all, or more")
     files.refuse(out)
-    checkpoint = open_checkpoint(source, revision=revision)
+    checkpoint = open_checkpoint(source, revision=revision, check=read_text_config)
     files.refuse(out, checkpoint.root)
     absent = require(checkpoint.files, allow_missing)
     facts = trace(checkpoint, chosen, stored, license, logits_to_keep, command)
