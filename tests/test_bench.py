@@ -1,0 +1,130 @@
+"""The benchmark's parts on small things: what they write, watch and print."""
+
+import sys
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cabochon
+import checkpoints as tiny
+from cabochon.checkpoint import open_checkpoint
+from cabochon.gemma4.layout import layout
+from packages import Packages
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from bench import building, checkpoints, installing, running, watch
+from bench.table import END, START, Row, markdown, write_into
+
+
+def test_geometries_have_the_sizes_their_names_promise() -> None:
+    def gigabytes(config: dict) -> float:
+        return sum(2 * slot.elements for slot in layout(config)) / 1e9
+
+    assert gigabytes(checkpoints.e2b()) == pytest.approx(10.2, abs=0.05)
+    assert gigabytes(checkpoints.medium()) == pytest.approx(1.75, abs=0.005)
+    assert checkpoints.medium()["num_hidden_layers"] == 35
+    layers = checkpoints.e2b_layers()
+    kept = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "head_dim",
+        "global_head_dim",
+        "sliding_window",
+    )
+    assert {k: layers[k] for k in kept} == {k: checkpoints.e2b()["text_config"][k] for k in kept}
+    assert gigabytes(checkpoints.medium(0.1)) < 0.4
+
+
+@pytest.mark.parametrize("name", ["text", "target"])
+def test_a_random_checkpoint_can_be_read_and_built(tmp_path: Path, name: str) -> None:
+    config = tiny.published(tiny.tiny_config(name))
+    nbytes = checkpoints.write(config, tmp_path / "source")
+    read = open_checkpoint(tmp_path / "source")
+    assert sum(tensor.nbytes for tensor in read.tensors.values()) == nbytes
+    prefix = "model.language_model." if name == "target" else "model."
+    weight = read.tensors[prefix + "layers.0.mlp.up_proj.weight"].array().astype(np.float32)
+    assert weight.std() == pytest.approx(weight.shape[1] ** -0.5, rel=0.1)
+    assert (read.tensors[prefix + "norm.weight"].array() == 1).all()
+    assert any("vision_tower" in key for key in read.tensors) is (name == "target")
+    built = cabochon.build(tmp_path / "source", tmp_path / "package", precision="bf16", license="apache-2.0")
+    assert (built.path / "model.onnx.data").stat().st_size >= 2 * weight.size
+
+
+def test_large_tensors_repeat_one_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "BLOCK", 1000)
+    config = tiny.published(tiny.tiny_config("text"))
+    checkpoints.write(config, tmp_path / "source")
+    table = open_checkpoint(tmp_path / "source").tensors["model.embed_tokens.weight"]
+    flat = table.array().reshape(-1)
+    assert prod(table.shape) == len(flat) == 512 * 64
+    assert (flat[:1000] == flat[1000:2000]).all()
+    assert (flat[32000:] == flat[:768]).all()
+
+
+def test_anonymous_memory_of_a_child_is_seen() -> None:
+    run = watch.python("import time; x = bytearray(150_000_000); time.sleep(0.3); print(len(x))")
+    assert run.said == 150_000_000
+    assert 150e6 < run.anonymous <= run.resident < 250e6
+    assert run.seconds > 0.3
+    with pytest.raises(SystemExit, match="failed with 3"):
+        watch.python("raise SystemExit(3)")
+
+
+def test_builds_are_measured_against_copies(tmp_path: Path) -> None:
+    source = building.checkpoint(tiny.published(tiny.tiny_config("text")), tmp_path / "source")
+    rows = building.against_copy("tiny", source, tmp_path, rounds=1)
+    assert [row.what for row in rows] == ["build tiny f16 (cast)", "build tiny bf16 (same dtype)"]
+    for row, limit in zip(rows, (1.5, 1.1), strict=True):
+        assert row.aim == f"≤ {limit} ×, < 300 MB"
+        assert row.met is (float(row.ratio) <= limit)
+        assert "without starting Python" in row.ours
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["source"]
+
+
+def test_running_is_measured(packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "DEPTHS", (16, 200))
+    package = packages("miniature", precision="f16")
+    row = running.prefill(package, repeats=1)
+    assert row.aim == "≥ 3.5 ×"
+    assert [r.what for r in running.decoding(package, repeats=1)] == [
+        "decode one token after 16",
+        "decode one token after 200",
+    ]
+    assert "first token" in running.load_and_run(package).ours
+
+
+def test_caches_are_fed_at_the_depth_asked_for_and_sliding_ones_cut(packages: Packages) -> None:
+    decoder = running.Decoder(packages("miniature"))
+    fed = dict(decoder._feeds(1, 200, 1))
+    assert fed["attention_mask"].shape == (1, 201)
+    assert fed["past_key_values.0.key"].shape == (1, 1, 31, 32)
+    assert fed["past_key_values.4.key"].shape == (1, 1, 200, 64)
+    assert fed["past_key_values.4.key"].std() == pytest.approx(1, abs=0.05)
+
+
+def test_import_time_is_a_row() -> None:
+    row = installing.import_time()
+    assert row.aim == "< 0.3 s"
+    assert 0 < float(row.ours.removesuffix(" s")) < 5
+
+
+def test_the_table_says_when_where_and_what_was_missed(tmp_path: Path) -> None:
+    rows = [Row("a", "1 s", "b: 2 s", "0.50", "≤ 1 ×", True), Row("c", "3 s", aim="< 1 s", met=False)]
+    table = markdown(rows, scale=1.0)
+    assert "| a | 1 s | b: 2 s | 0.50 | ≤ 1 × met |" in table
+    assert "| c | 3 s |  |  | < 1 s **missed** |" in table
+    assert table.startswith("Measured on 20")
+    assert "cores of" in table
+    assert "no figures to quote" not in table
+    assert "no figures to quote" in markdown(rows, scale=0.1)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{START}\nold\n{END}\nafter\n")
+    write_into(readme, table)
+    write_into(readme, table)
+    assert readme.read_text() == f"before\n{START}\n{table}{END}\nafter\n"
+    readme.write_text("nothing")
+    with pytest.raises(SystemExit, match="lacks the markers"):
+        write_into(readme, table)
