@@ -128,40 +128,37 @@ def test_continuous_integration_runs_everything() -> None:
     assert "set -euo pipefail" in script
 
 
-def run_pytest(code: str, folder: Path) -> tuple[int, str]:
-    (folder / "test_sample.py").write_text("import pytest\n" + code)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
+SKIPS = """
+import pytest
+def test_one_reason(): pytest.skip("no moon")
+@pytest.mark.skipif(True, reason="no moon")
+def test_the_same_reason(): pass
+def test_nothing_skipped(): pass
+def test_silent(): pytest.skip()
+@pytest.mark.skip
+def test_silent_mark(): pass
+"""
+
+
+def test_skips_are_counted_and_none_is_silent(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(SKIPS)
+    (tmp_path / "test_module.py").write_text("import pytest\npytest.skip('', allow_module_level=True)\n")
+    options = [
         "-q",
         "-p",
         "tests.skips",
         "-p",
         "no:cacheprovider",
-        str(folder),
+        "-p",
+        "no:hypothesispytest",
+        "-p",
+        "no:xdist",
     ]
+    command = [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    return done.returncode, done.stdout
-
-
-def test_skips_are_counted_with_their_reasons(tmp_path: Path) -> None:
-    code = "def test_a(): pytest.skip('no moon')\ndef test_b(): pytest.skip('no moon')\ndef test_c(): pass\n"
-    status, output = run_pytest(code, tmp_path)
-    assert status == 0
-    assert "skips: 2" in output
-    assert "2  no moon" in output
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "def test_a(): pytest.skip()\n",
-        "@pytest.mark.skip\ndef test_a(): pass\n",
-        "pytest.skip('', allow_module_level=True)\n",
-    ],
-)
-def test_a_skip_without_a_reason_fails(code: str, tmp_path: Path) -> None:
-    status, output = run_pytest(code, tmp_path)
-    assert status != 0
-    assert "skipped without a reason" in output
+    assert "skips: 2" in done.stdout
+    assert "   2  no moon" in done.stdout
+    for silent in ("test_silent", "test_silent_mark", "test_module.py"):
+        assert f"{silent}: skipped without a reason" in done.stdout
+    assert "1 passed, 2 skipped" in done.stdout
+    assert done.returncode == 1

@@ -1,0 +1,136 @@
+"""cabochon build: one package."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cabochon.cli.options import AsJson, Revision, Source
+from cabochon.cli.output import print_json, size
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from cabochon.package import Built
+
+__all__ = ["Bar", "build"]
+
+
+class Weights(StrEnum):
+    """How weights get into a package."""
+
+    copy = "copy"
+    link = "link"
+
+
+def build(
+    source: Source,
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Folder of the package; must not exist.", show_default=False)
+    ],
+    target: Annotated[str, typer.Option(help="Where it is to run: see `cabochon list targets`.")] = "default",
+    precision: Annotated[
+        str, typer.Option(help="How weights are stored: see `cabochon list precisions`.")
+    ] = "f16",
+    revision: Revision = None,
+    weights: Annotated[
+        Weights, typer.Option(help="link: a hard link to the checkpoint's file where its bytes are the same.")
+    ] = Weights.copy,
+    license: Annotated[
+        str | None,
+        typer.Option(help="Licence of the checkpoint, if it does not say itself.", show_default=False),
+    ] = None,
+    allow_missing: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Do without: tokenizer, generation_config, chat_template; repeatable.", show_default=False
+        ),
+    ] = None,
+    logits_to_keep: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Default of the graph's optional input: logits of the last K tokens; 0 is all."
+        ),
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Build a package from a checkpoint.
+
+    It is written beside OUT and gets its name when it is whole: an interrupted build leaves nothing under that name.
+    """
+    from cabochon.package import build
+
+    with Bar(silent=as_json) as bar:
+        built = build(
+            source,
+            out,
+            target=target,
+            precision=precision,
+            revision=revision,
+            weights=weights.value,
+            license=license,
+            allow_missing=tuple(allow_missing or ()),
+            logits_to_keep=logits_to_keep,
+            command=["cabochon", *sys.argv[1:]],
+            progress=bar,
+        )
+    print_json(built) if as_json else print_built(built)
+
+
+def print_built(built: "Built") -> None:
+    """A package that was built, for people."""
+    linked = ", weights linked" if built.linked else ""
+    print(
+        f"{built.path}: {built.target} {built.precision}, {size(built.nbytes)} in {built.seconds:.1f} s{linked}"
+    )
+    for remark in built.remarks:
+        print(f"- {remark}")
+
+
+class Bar:
+    """A progress bar on standard error, with rate and time left, for as long as bytes are written."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self._silent = silent
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.done()
+
+    def start(self, nbytes: int) -> None:
+        """Show the bar; `nbytes` are to be written."""
+        if self._silent:
+            return
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        self._bar = Progress("writing", *columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("writing", total=nbytes)
+        self._bar.start()
+
+    def advance(self, nbytes: int) -> None:
+        """`nbytes` more are written."""
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, nbytes)
+
+    def done(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
