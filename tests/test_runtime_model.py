@@ -10,7 +10,7 @@ import pytest
 import cabochon
 from cabochon.errors import PackageError, RequestError
 from cabochon.runtime import Generation, Model, memory
-from packages import MINIATURE, Packages
+from packages import MINIATURE, TINY, Packages
 
 GREEDY: Any = {"greedy": True, "ignore_eos": True}
 NAMES = ("text/text", "text/text_long")
@@ -200,6 +200,25 @@ def test_a_long_context_costs_what_is_used(model: Model):
     model.generate([2, 30, 40], max_new_tokens=2, **GREEDY)
     ports = model.session.ports
     assert model._kept.nbytes == 4 * (ports.column_bytes(False) + ports.column_bytes(True))
+
+
+def test_a_context_of_131072_tokens_runs_a_short_prompt_in_bounded_memory(tmp_path: Path, recorded: Any):
+    import psutil
+
+    source = shutil.copytree(TINY / "text", tmp_path / "source")
+    config = (source / "config.json").read_text()
+    (source / "config.json").write_text(config.replace(": 4096", ": 131072"))
+    cabochon.build(source, tmp_path / "out", precision="f32", license="apache-2.0")
+    model = cabochon.load(tmp_path / "out", threads=1)
+    assert model.session.ports.contract.max_positions == 131072
+    before = psutil.Process().memory_info().rss
+    answer = model.generate(recorded[NAMES[0]]["prompt"], max_new_tokens=16, **GREEDY)
+    assert answer.ids == recorded[NAMES[0]]["tokens"]
+    assert psutil.Process().memory_info().rss - before < 32 << 20
+    with pytest.raises(
+        RequestError, match="a prompt of 15 tokens and 131072 new ones; the model has 131072 positions"
+    ):
+        model.generate(recorded[NAMES[0]]["prompt"], max_new_tokens=131072)
 
 
 def test_what_memory_cannot_hold_is_refused_with_the_bytes(model: Model, monkeypatch: pytest.MonkeyPatch):

@@ -67,6 +67,14 @@ def test_threads_start_at_one(package: Path):
         cabochon.load(package, threads=0)
 
 
+def test_options_of_onnxruntime_are_passed_on(package: Path):
+    model = cabochon.load(package, threads=1, session_options={"session.disable_prepacking": 1})
+    assert (
+        model.session._session.get_session_options().get_session_config_entry("session.disable_prepacking")
+        == "1"
+    )
+
+
 def test_values_are_bound_not_copied(package: Path):
     session = Session(package / "model.onnx", threads=1)
     array = np.ones((1, 1, 4, 16), np.float32)

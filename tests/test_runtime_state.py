@@ -62,6 +62,35 @@ def test_sliding_caches_are_bounded(state: Callable[..., State], eviction: Evict
     assert one.nbytes == ports.column_bytes(False) * 60 + ports.column_bytes(True) * held
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_any_walk_equals_one_pass(state: Callable[..., State], seed: int):
+    """Steps of any size and rewinds in any order, as a speculative driver makes them."""
+    random = np.random.default_rng(seed)
+    one, fed = state(Eviction(WINDOW, reserve=4, slack=5), chunk=11), list[int]()
+    for _ in range(30):
+        if random.random() < 0.4:
+            fed = fed[: max(0, len(fed) - int(random.integers(0, 9)))]
+            one.rewind(len(fed))
+        new = random.integers(24, 512, int(random.integers(1, 7))).tolist()
+        fed += new
+        logits = one.step([new], keep=0).logits
+    assert one.tokens == [fed]
+    close(logits[0], whole(state, fed)[-len(new) :])
+
+
+def test_zeros_anywhere_change_nothing(packages: Packages):
+    one = State(packages.model().session, TIGHT)
+    real = np.ones((1, 20), bool)
+    real[0, [0, 7, 8, 9, 15]] = False
+    first = one.step([IDS[:20]], keep=2, real=real).logits
+    then = one.step([IDS[20:]]).logits
+    tokens = [t for t, r in zip(IDS, real[0], strict=False) if r]
+    assert one.tokens == [tokens + IDS[20:]]
+    exact = packages.model().forward(tokens + IDS[20:]).logits
+    close(first[0], exact[13:15])
+    close(then[0, -1], exact[-1])
+
+
 @pytest.mark.parametrize("back", [0, 1, 3, 16, 17, 40, 60])
 def test_rewound_equals_a_cold_run(state: Callable[..., State], back: int):
     one = state(Eviction.usual(WINDOW), chunk=7)

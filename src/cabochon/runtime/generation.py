@@ -101,6 +101,7 @@ class Row:
 
 def answer(state: State, row: Row) -> Generator[str, None, None]:
     """Fill the state with what it lacks of the row's prompt and decode; yields text as it becomes certain."""
+    row.began = time.perf_counter()
     logits = state.prefill(row.prompt[state.length :])
     row.prefilled = time.perf_counter()
     while True:
@@ -110,7 +111,7 @@ def answer(state: State, row: Row) -> Generator[str, None, None]:
         logits = _logits(state, [row])[0]
 
 
-def answer_all(state: State, rows: Sequence[Row], logits: Sequence[np.ndarray]) -> None:
+def answer_all(state: State, logits: Sequence[np.ndarray], rows: Sequence[Row]) -> None:
     """Decode filled rows together until each has finished; a finished row leaves the batch."""
     rows = list(rows)
     while True:

@@ -36,16 +36,24 @@ def load(
     threads: int | None = None,
     provider: str | None = None,
     provider_options: Mapping[str, Any] | None = None,
+    session_options: Mapping[str, Any] | None = None,
 ) -> "Model":
     """Open a package and make it ready to generate.
 
     `threads` per operator (default: one per core); `provider` "cpu", "cuda", "webgpu", "dml", "openvino" or an
-    onnxruntime name (default: the target's own where installed, else the CPU); `provider_options` go to onnxruntime as
-    they are. Raises PackageError for a package that is not right, RequestError for what cannot be done with it here.
+    onnxruntime name (default: the target's own where installed, else the CPU); `provider_options` and `session_options`
+    go to onnxruntime as they are. Raises PackageError for a package that is not right, RequestError for what cannot be
+    done with it here.
     """
     folder = open_folder(package)
-    path = folder.path / "model.onnx"
-    return Model(folder, Session(path, provider=provider, threads=threads, provider_options=provider_options))
+    session = Session(
+        folder.path / "model.onnx",
+        threads=threads,
+        provider=provider,
+        provider_options=provider_options,
+        session_options=session_options,
+    )
+    return Model(folder, session)
 
 
 class Model:
@@ -190,17 +198,20 @@ class Model:
 
     def _answer_batch(self, prompts: Sequence[list[int]], request: Request) -> list[Generation]:
         rows = [self._row(ids, request, n) for n, ids in enumerate(prompts)]
-        lengths = [len(ids) for ids in prompts]
-        self._admit(lengths, max(row.limit for row in rows), request.chunk)
-        limit = eviction_limit(lengths, self.eviction, self.session.ports.contract.left_justified)
-        states = [self.state(request.chunk) for _ in rows]
-        logits: list[np.ndarray] = []
+        self._admit([len(ids) for ids in prompts], max(row.limit for row in rows), request.chunk)
+        answer_all(*self._filled(rows, request.chunk), rows)
+        return [row.generation() for row in rows]
+
+    def _filled(self, rows: Sequence[Row], chunk: int) -> tuple[State, list[np.ndarray]]:
+        """One state of all prompts, each fed by itself, and the logits behind each."""
+        left = self.session.ports.contract.left_justified
+        limit = eviction_limit([len(row.prompt) for row in rows], self.eviction, left)
+        states, logits = [self.state(chunk) for _ in rows], list[np.ndarray]()
         for state, row in zip(states, rows, strict=True):
             state.evict_limit = limit
             logits.append(state.prefill(row.prompt))
             row.prefilled = time.perf_counter()
-        answer_all(stack(states), rows, logits)
-        return [row.generation() for row in rows]
+        return stack(states), logits
 
 
 class Stream(Iterator[str]):

@@ -32,15 +32,21 @@ class Session:
         provider: str | None = None,
         threads: int | None = None,
         provider_options: Mapping[str, Any] | None = None,
+        session_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Load `path`. `threads` is per operator (None: one per core); `provider` a short or an onnxruntime name.
+
+        `provider_options` and `session_options` are onnxruntime's own. Worth knowing of the latter:
+        "session.disable_prepacking" = "1" spares the packed copy of every f32 weight on a CPU, at slower products.
 
         Raises PackageError for a graph that is not a text decoder of ours, RequestError for a provider that is not
         installed and for bfloat16, which onnxruntime runs on no CPU.
         """
         refuse_bfloat16(path)
         provider = chosen_provider(provider, peek(path, "target"), ort.get_available_providers())
-        self._session = _open(path, provider, provider_options or {}, _options(threads))
+        self._session = _open(
+            path, provider, provider_options or {}, _options(threads, session_options or {})
+        )
         contract = read_contract(self._session.get_modelmeta().custom_metadata_map)
         self.provider: str = self._session.get_providers()[0]
         self.device = DEVICES.get(self.provider, "cpu")
@@ -129,12 +135,14 @@ def chosen_provider(asked: str | None, target: str | None, available: Sequence[s
     return name
 
 
-def _options(threads: int | None) -> Any:
+def _options(threads: int | None, entries: Mapping[str, Any]) -> Any:
     if threads is not None and threads < 1:
         raise RequestError(f"{threads} threads; expected at least 1", at="threads")
     options = ort.SessionOptions()
     options.log_severity_level = 3  # a warning tells of logits_to_keep, which is optional on purpose
     options.intra_op_num_threads = threads or 0
+    for key, value in entries.items():
+        options.add_session_config_entry(key, str(value))
     return options
 
 
