@@ -7,7 +7,7 @@ import pytest
 from cabochon.errors import PackageError, RequestError
 from cabochon.runtime.chat import Chat
 from cabochon.runtime.tokens import Tokens
-from packages import TINY
+from packages import MINIATURE, TINY
 
 FOLDER = TINY / "text"
 TOKENS = Tokens(FOLDER / "tokenizer.json", json.loads((FOLDER / "tokenizer_config.json").read_text()))
@@ -101,3 +101,28 @@ def test_the_sandbox_holds(source: str):
 def test_a_template_that_does_not_parse_is_named():
     with pytest.raises(PackageError, match=r"chat_template\.jinja: not a template"):
         Chat("{% if %}", TOKENS)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    "messages",
+    [
+        user(" Hello "),
+        [{"role": "system", "content": "Be\nbrief."}, *user("日本語 😀 a < b")],
+        [
+            *user("One"),
+            {"role": "assistant", "content": "Two\n"},
+            *user([{"type": "text", "text": "Three "}]),
+        ],
+    ],
+)
+@pytest.mark.parametrize("folder", ["tiny", "miniature"])
+def test_ids_are_those_of_transformers(messages: list, folder: str):
+    from transformers import AutoTokenizer
+
+    source = {"tiny": FOLDER, "miniature": MINIATURE / "target"}[folder]
+    theirs = AutoTokenizer.from_pretrained(source)
+    tokens = Tokens(source / "tokenizer.json", json.loads((source / "tokenizer_config.json").read_text()))
+    ours = Chat((source / "chat_template.jinja").read_text(), tokens).ids(messages)
+    assert ours == theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert tokens.decode(ours) == theirs.decode(ours, skip_special_tokens=True)

@@ -8,7 +8,7 @@ import pytest
 
 from cabochon.errors import RequestError
 from cabochon.runtime import Eviction, Model, State, stack
-from cabochon.runtime.state import evictable, eviction_limit, extended
+from cabochon.runtime.columns import eviction_limit
 from packages import Packages
 
 WINDOW = 8
@@ -159,56 +159,6 @@ def test_ragged_prefill_in_one_step(state: Callable[..., State]):
         close(first[n, -1], whole(state, row)[-1])
         close(then[n, -1], whole(state, [*row, 99 - n])[-1])
     assert batch.tokens == [[*rows[0], 99], [*rows[1], 98]]
-
-
-@pytest.mark.parametrize(
-    ("mask", "real", "left", "expected"),
-    [
-        ([[1, 0, 1]], [[1, 0]], False, [[1, 0, 1, 1, 0]]),
-        ([[1, 1, 0], [1, 1, 1]], [[1], [1]], True, [[1, 1, 1, 0], [1, 1, 1, 1]]),
-        ([[], []], [[1, 1], [1, 0]], True, [[1, 1], [1, 0]]),
-    ],
-)
-def test_extended(mask: Any, real: Any, left: bool, expected: Any):
-    made = extended(np.array(mask, bool), np.array(real, bool), left)
-    assert made.astype(int).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("mask", "real", "message"),
-    [
-        ([[1, 1], [1, 0]], [[1, 1], [1, 1]], "2 rows with 2 new tokens each after 2 columns"),
-        ([[], []], [[1, 1], [0, 1]], "a row with a gap or padding in front"),
-        ([[1], [1]], [[1], [0]], "a row with a gap or padding in front"),
-        ([[1, 1]], [[1], [1]], "2 rows fed to a state of 1"),
-    ],
-)
-def test_what_a_kernel_of_lengths_would_compute_wrongly_is_refused(mask: Any, real: Any, message: str):
-    with pytest.raises(RequestError, match=message):
-        extended(np.array(mask, bool), np.array(real, bool), left_justified=True)
-
-
-@pytest.mark.parametrize(
-    ("mask", "keep", "columns"),
-    [
-        ([[1, 1, 1, 1]], 2, 2),
-        ([[1, 1, 1, 1]], 9, 0),
-        ([[1, 1, 0, 1]], 2, 1),
-        ([[0, 0, 1, 1]], 3, 2),
-        ([[1, 1, 1, 1], [0, 1, 1, 1]], 3, 1),
-        ([[1, 1, 1, 1], [1, 1, 0, 0]], 2, 0),
-        ([[1, 1, 1, 1], [1, 1, 1, 0]], 2, 1),
-    ],
-)
-def test_evictable(mask: Any, keep: int, columns: int):
-    assert evictable(np.array(mask, bool), keep) == columns
-
-
-def test_eviction_limit():
-    assert eviction_limit([5, 60], TIGHT, left_justified=True) == 0
-    assert eviction_limit([30, 60], TIGHT, left_justified=True) == 23
-    assert eviction_limit([30, 60], TIGHT, left_justified=False) is None
-    assert eviction_limit([60], TIGHT, left_justified=True) is None
 
 
 def test_drivers_get_a_state_of_their_own(model: Model):

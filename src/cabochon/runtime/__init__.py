@@ -1,11 +1,13 @@
 """The runtime: a package alone, on ONNX Runtime. Knows nothing of checkpoints or of how graphs are made."""
 
+from cabochon.runtime.columns import Eviction
 from cabochon.runtime.generation import Generation, Timings
-from cabochon.runtime.model import Forward, Model, Prompt, Stream, load
+from cabochon.runtime.model import Forward, Model, Stream, load
+from cabochon.runtime.prompts import Prompt
 from cabochon.runtime.request import Options
 from cabochon.runtime.sampling import Hook
 from cabochon.runtime.session import Session
-from cabochon.runtime.state import Eviction, Output, State, stack
+from cabochon.runtime.state import Output, State, stack
 
 __all__ = [
     "Eviction", "Forward", "Generation", "Hook", "Model", "Options", "Output", "Prompt", "Session", "State", "Stream",

@@ -9,18 +9,16 @@ import numpy as np
 
 from cabochon.errors import RequestError
 from cabochon.runtime import memory
-from cabochon.runtime.chat import Chat, Message
+from cabochon.runtime.chat import Message
+from cabochon.runtime.columns import Eviction, eviction_limit
 from cabochon.runtime.flow import Stops
 from cabochon.runtime.folder import Folder, open_folder
 from cabochon.runtime.generation import Generation, Row, answer, answer_all
+from cabochon.runtime.prompts import Prompt, Prompts, is_batch, lacking
 from cabochon.runtime.request import MAX_NEW_TOKENS, Options, Request, read_request
 from cabochon.runtime.sampling import Sampler
 from cabochon.runtime.session import Session
-from cabochon.runtime.state import PREFILL_CHUNK, Eviction, State, eviction_limit, stack
-from cabochon.runtime.tokens import Tokens
-
-Prompt = str | Sequence[Message] | Sequence[int] | np.ndarray
-"""Raw text, the messages of a conversation, or token ids."""
+from cabochon.runtime.state import PREFILL_CHUNK, State, stack
 
 
 class Forward(NamedTuple):
@@ -66,8 +64,8 @@ class Model:
     def __init__(self, folder: Folder, session: Session) -> None:
         """See `load`."""
         self.folder, self.session = folder, session
-        self.tokens = _tokens(folder)
-        self.chat = Chat(folder.template, self.tokens) if self.tokens and folder.template else None
+        self._prompts = Prompts(folder, session.ports.vocabulary)
+        self.tokens, self.chat = self._prompts.tokens, self._prompts.chat
         end = self.tokens.id_of(self.tokens.named.get("eos_token")) if self.tokens else None
         self.eos_token_ids = folder.eos_token_ids | ({end} if end is not None else set())
         self.remarks = folder.remarks
@@ -88,9 +86,9 @@ class Model:
         computed, for a prompt or option that is wrong and for what the positions or the memory cannot hold.
         """
         request = self._request(options)
-        if _is_batch(prompt):
-            return self._answer_batch([self._ids(p, request) for p in prompt], request)
-        with Stream(self, self._ids(prompt, request), request) as stream:
+        if is_batch(prompt):
+            return self._answer_batch([self._prompts.ids(p, request) for p in prompt], request)
+        with Stream(self, self._prompts.ids(prompt, request), request) as stream:
             for _ in stream:
                 pass
         return stream.generation
@@ -98,11 +96,11 @@ class Model:
     def stream(self, prompt: Prompt, **options: Unpack[Options]) -> "Stream":
         """Like `generate` for one prompt; the text comes in pieces as it becomes certain."""
         request = self._request(options)
-        return Stream(self, self._ids(prompt, request), request)
+        return Stream(self, self._prompts.ids(prompt, request), request)
 
     def prompt_ids(self, prompt: Prompt, **options: Unpack[Options]) -> list[int]:
         """The token ids of a prompt as `generate` would feed them."""
-        return self._ids(prompt, self._request(options))
+        return self._prompts.ids(prompt, self._request(options))
 
     def forward(self, prompt: Prompt, *, hidden: bool = True, chunk: int = PREFILL_CHUNK) -> Forward:
         """Logits and hidden tap at every position of a prompt; nothing is kept."""
@@ -125,32 +123,6 @@ class Model:
     def _request(self, options: Mapping[str, Any]) -> Request:
         return read_request(options, self.folder.generation)
 
-    def _ids(self, prompt: Any, request: Request) -> list[int]:
-        if isinstance(prompt, str):
-            return self._text_ids(prompt, request.parse_special)
-        prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else list(prompt)
-        if prompt and all(isinstance(p, Mapping) for p in prompt):
-            return self._chat_ids(prompt, request.template)
-        vocabulary = self.session.ports.vocabulary
-        for n, token in enumerate(prompt):
-            if not isinstance(token, int | np.integer) or not 0 <= token < vocabulary:
-                raise RequestError(
-                    f"{token!r}; expected a token id from 0 to {vocabulary - 1}", at=f"prompt[{n}]"
-                )
-        return [int(token) for token in prompt]
-
-    def _text_ids(self, text: str, parse_special: bool) -> list[int]:
-        if self.tokens is None:
-            raise _lacking("tokenizer.json", "token ids")
-        return self.tokens.with_one_bos(
-            self.tokens.marked_up(text) if parse_special else self.tokens.text(text)
-        )
-
-    def _chat_ids(self, messages: Sequence[Message], template: Mapping[str, Any]) -> list[int]:
-        if self.chat is None:
-            raise _lacking("chat_template.jinja", "a raw prompt or token ids")
-        return self.chat.ids(messages, **template)
-
     def _admit(self, lengths: Sequence[int], new: int, chunk: int, *, held: int = 0, extra: int = 0) -> None:
         """Raise RequestError with the bytes where rows of these lengths and `new` tokens each would not fit."""
         ports, tokens = self.session.ports, max(lengths) + new
@@ -160,11 +132,16 @@ class Model:
             )
         need = extra + memory.needed(
             ports, rows=len(lengths), tokens=tokens, chunk=min(chunk, max(lengths)),
-            sliding=self.eviction.most if self.eviction else 0,
+            sliding=self._most_columns(lengths),
             heads=self.folder.text_config.get("num_attention_heads", 1),
         )  # fmt: skip
         have = memory.available() if self.session.device == "cpu" else None
         memory.check_fits(need, have, held=held, tokens=tokens)
+
+    def _most_columns(self, lengths: Sequence[int]) -> int:
+        """The most columns a sliding cache keeps; left-justified rows wait for the shortest."""
+        left = self.session.ports.contract.left_justified
+        return (self.eviction.most if self.eviction else 0) + left * (max(lengths) - min(lengths))
 
     def _row(self, ids: list[int], request: Request, number: int = 0) -> Row:
         usual = self.folder.generation.get("max_new_tokens") or MAX_NEW_TOKENS
@@ -172,7 +149,7 @@ class Model:
         eos = frozenset[int]() if request.ignore_eos else self.eos_token_ids
         sampler = Sampler(request.how, request.hooks, row=number)
         if request.stop and self.tokens is None:
-            raise _lacking("tokenizer.json", "no stop strings")
+            raise lacking("tokenizer.json", "no stop strings")
         return Row(ids, sampler, limit, eos, self.tokens, Stops(request.stop))
 
     def _answer(self, row: Row, request: Request) -> Generator[str, None, None]:
@@ -244,27 +221,6 @@ class Stream(Iterator[str]):
     def generation(self) -> Generation:
         """The answer as far as it came; `finish_reason` is "closed" until it has ended."""
         return self._row.generation()
-
-
-def _tokens(folder: Folder) -> Tokens | None:
-    path = folder.path / "tokenizer.json"
-    return Tokens(path, folder.tokenizer, folder.text_config.get("bos_token_id")) if path.is_file() else None
-
-
-def _lacking(file: str, instead: str) -> RequestError:
-    return RequestError(
-        f"the package has no {file}",
-        at="prompt",
-        remedy=f"use {instead}, or build the package from a source that has it",
-    )
-
-
-def _is_batch(prompt: Any) -> bool:
-    return (
-        isinstance(prompt, list | tuple)
-        and bool(prompt)
-        and isinstance(prompt[0], str | list | tuple | np.ndarray)
-    )
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:

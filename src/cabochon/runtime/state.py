@@ -9,46 +9,18 @@ is its length in ones, then zeros. Both are one class: only `extended` and `stac
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 
 from cabochon.errors import RequestError
+from cabochon.runtime.columns import Eviction, evictable, extended, refused
 from cabochon.runtime.ports import Cache
 from cabochon.runtime.room import Room
 from cabochon.runtime.session import Session
 
 PREFILL_CHUNK = 512
-
-
-@dataclass(frozen=True)
-class Eviction:
-    """How many real columns a sliding cache keeps, and how many more it gathers before it is copied.
-
-    window - 1 would do for the next token. `reserve` more allow to rewind by as many tokens without recomputing;
-    `slack` makes the copy rare.
-    """
-
-    window: int
-    reserve: int
-    slack: int
-
-    @classmethod
-    def usual(cls, window: int) -> "Eviction":
-        """Room to rewind 16 tokens; a copy after every quarter of a window, or every 16 tokens."""
-        return cls(window, reserve=16, slack=max(16, window // 4))
-
-    @property
-    def keep(self) -> int:
-        """Columns that stay."""
-        return self.window - 1 + self.reserve
-
-    @property
-    def most(self) -> int:
-        """The most columns a sliding cache holds between two steps of equal rows."""
-        return self.keep + self.slack
 
 
 class Output(NamedTuple):
@@ -219,37 +191,6 @@ class State:
         return self.session.put(self.values[cache.past].numpy()[:, :, columns:])
 
 
-def extended(mask: np.ndarray, real: np.ndarray, left_justified: bool) -> np.ndarray:
-    """The mask [B, C + S] after feeding S columns of which `real` [B, S] are tokens.
-
-    Raises RequestError where a kernel that takes lengths would silently compute something else.
-    """
-    if real.shape[0] != mask.shape[0]:
-        raise RequestError(f"{real.shape[0]} rows fed to a state of {mask.shape[0]}", at="input_ids")
-    if not left_justified:
-        return np.concatenate([mask, real], 1)
-    (rows, columns), new = mask.shape, real.shape[1]
-    if rows > 1 and new > 1 and columns:
-        raise _refused(f"{rows} rows with {new} new tokens each after {columns} columns", "feed row by row")
-    if (real[:, 1:] & ~real[:, :-1]).any() or not real[:, 0].all():
-        raise _refused("a row with a gap or padding in front", "put real tokens first in every row")
-    lengths = mask.sum(1) + real.sum(1)
-    return np.arange(columns + new) < lengths[:, None]
-
-
-def _refused(found: str, remedy: str) -> RequestError:
-    return RequestError(
-        f"{found}; the kernels of this target would compute it wrongly", at="attention_mask", remedy=remedy
-    )
-
-
-def evictable(mask: np.ndarray, keep: int) -> int:
-    """How many front columns of a sliding cache [B, columns] leave every row its last `keep` real ones."""
-    from_here = np.cumsum(mask[:, ::-1], 1)[:, ::-1]
-    needed = (mask & (from_here <= keep)).any(0)
-    return int(needed.argmax()) if needed.any() else 0
-
-
 def _kept(array: np.ndarray, keep: int) -> np.ndarray:
     return array[:, -keep:].astype(np.float32, copy=False) if keep else array.astype(np.float32, copy=False)
 
@@ -269,9 +210,7 @@ def stack(states: Sequence[State]) -> State:
         state.compact()
         state.evict()
     if left and len({s.evicted for s in states}) > 1:
-        raise _refused(
-            "rows that evicted different numbers of columns", "set evict_limit before filling them"
-        )
+        raise refused("rows that evicted different numbers of columns", "set evict_limit before filling them")
     made = State(one.session, one.eviction, chunk=one.chunk)
     made.tokens = [s.tokens[0] for s in states]
     made.mask = np.concatenate(_padded([s.mask for s in states], 1, left))
@@ -291,10 +230,3 @@ def _padded(arrays: Sequence[np.ndarray], axis: int, behind: bool) -> list[np.nd
         np.pad(a, [((0, 0), ((0, n) if behind else (n, 0)))[i == axis] for i in range(a.ndim)])
         for a, n in zip(arrays, missing, strict=True)
     ]
-
-
-def eviction_limit(lengths: Sequence[int], eviction: Eviction | None, left_justified: bool) -> int | None:
-    """The most columns that rows of these lengths may evict before they are stacked; None where there is no limit."""
-    if eviction is None or not left_justified or len(lengths) == 1:
-        return None
-    return max(0, min(lengths) - eviction.keep)
