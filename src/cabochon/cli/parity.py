@@ -1,5 +1,6 @@
 """cabochon parity: a package against the model it was built from."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +44,7 @@ def parity(
 
     evidence = check(
         package, source, known=known, new_tokens=new_tokens, threads=threads, scratch=scratch,
-        progress=(lambda _: None) if as_json else lambda line: print(line, flush=True),
+        progress=silent if as_json else tell,
     )  # fmt: skip
     if as_json:
         print_json(evidence.as_json())
@@ -52,3 +53,12 @@ def parity(
             print(f"{'pass' if verdict.passed else 'FAIL'}  {verdict.level}: {verdict.summary}")
             print(f"      {package / verdict.file}" if verdict.file else "")
     raise typer.Exit(0 if evidence.passed else 1)
+
+
+def tell(line: str) -> None:
+    """What is being compared right now."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def silent(_: str) -> None:
+    """Nothing."""
