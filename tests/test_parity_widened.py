@@ -7,10 +7,11 @@ import numpy as np
 import onnx
 import pytest
 
+import cabochon
 from cabochon.errors import ParityError
 from cabochon.parity.subject import Subject
 from cabochon.parity.widened import read_graph, widen
-from packages import Packages
+from packages import TINY, Packages
 
 IDS = [2, 5, 487, 34, 502, 346, 492, 439, 480, 6, 34, 5, 314, 483, 34]
 
@@ -37,15 +38,28 @@ def test_weights_keep_their_values_and_change_their_type(
     assert not types & {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 
 
+def test_linked_weights_are_found_where_they_lie(packages: Packages, tmp_path: Path) -> None:
+    source = shutil.copytree(TINY / "text", tmp_path / "source")
+    cabochon.build(source, tmp_path / "p", precision="bf16", weights="link", license="apache-2.0")
+    assert (tmp_path / "p" / "model.onnx.data").samefile(source / "model.safetensors")
+    widen(tmp_path / "p", tmp_path / "linked")
+    widen(packages(precision="bf16"), tmp_path / "copied")
+    linked, copied = weights(tmp_path / "linked"), weights(tmp_path / "copied")
+    assert linked.keys() == copied.keys()
+    for name, array in copied.items():
+        np.testing.assert_array_equal(linked[name], array, err_msg=name)
+
+
 @pytest.mark.parametrize("target", ["default", "onnx-standard", "cuda"])
 def test_a_bf16_twin_computes_what_the_f32_package_computes(
     packages: Packages, tmp_path: Path, target: str
 ) -> None:
-    """The tiny checkpoint is bf16 and its scales are powers of two, so both hold the same numbers."""
+    """The checkpoint is bf16, so both hold the same numbers, but for constants such as the root of a half: bf16 rounds
+    it by 0.1 %, here as in the reference. (Against that, test_parity_checking holds the twin to 1e-4.)"""
     twin = Subject.open(widen(packages(target=target, precision="bf16"), tmp_path), threads=1)
     full = Subject.open(packages(target=target, precision="f32") / "model.onnx", threads=1)
     for ours, theirs in zip(twin.forward(IDS), full.forward(IDS), strict=True):
-        assert np.abs(ours - theirs).max() <= 2e-3 * np.abs(theirs).max()
+        assert np.abs(ours - theirs).max() <= 4e-3 * np.abs(theirs).max()
     assert twin.greedy(IDS, 16) == full.greedy(IDS, 16)
 
 

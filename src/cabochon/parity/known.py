@@ -18,8 +18,9 @@ __all__ = ["TABLE", "TOLERANCES", "Known", "check_known", "read_table"]
 
 TABLE = Path(__file__).with_name("known_answers.json")
 # Of the largest |logit| published. f32: the project's limit. Halves round weights and the scale of the
-# embedding (for a hidden size of 1536: 39.1875, 39.25; not 39.1918); the published f32 run did not.
-TOLERANCES = {"f32": 1e-4, "f16": 5e-3, "bf16": 2e-2}
+# embedding (for a hidden size of 1536: 39.1875, 39.25; not 39.1918); the published f32 run did not. On the
+# shipped miniature a scale wrong by 1.1e-4 moves logits by 3e-4, one wrong by 1.5e-3 by 5e-3 of the largest.
+TOLERANCES = {"f32": 1e-4, "f16": 2e-3, "bf16": 2e-2}
 
 
 @dataclass(frozen=True)
