@@ -88,6 +88,12 @@ def test_ports_without_the_optional_ones():
         (INPUTS[1:], OUTPUTS, GOOD, "no input 'input_ids'"),
         (INPUTS, OUTPUTS[1:], GOOD, "no output 'logits'"),
         (INPUTS, OUTPUTS[:-1], GOOD, "no output 'present.4.key'"),
+        (
+            [*INPUTS[:-1], INPUTS[-1]._replace(type="tensor(float)")],
+            OUTPUTS,
+            GOOD,
+            "'past_key_values.4.key' is tensor(float) and 'logits' tensor(float16); expected one type",
+        ),
         ([*INPUTS, Port("pixels", "tensor(float)", [])], OUTPUTS, GOOD, "unknown input 'pixels'"),
         (
             INPUTS,

@@ -1,5 +1,6 @@
 """Sessions: providers, threads, and what is refused at loading."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -54,12 +55,28 @@ def test_bfloat16_is_refused_with_what_to_do(package: Path, tmp_path: Path):
     assert "--precision f32" in str(caught.value)
 
 
-def test_a_broken_graph_is_named(tmp_path: Path):
-    (tmp_path / "model.onnx").write_bytes(b"\x08\x0anonsense")
+@pytest.mark.parametrize("content", [b"", b"\x08\x0anonsense"])
+def test_a_broken_graph_is_named(tmp_path: Path, content: bytes):
+    (tmp_path / "model.onnx").write_bytes(content)
     with pytest.raises(PackageError) as caught:
         cabochon.load(tmp_path)
     assert str(tmp_path / "model.onnx") in str(caught.value)
     assert "onnxruntime" in str(caught.value)
+
+
+def test_missing_weights_are_named(package: Path, tmp_path: Path):
+    shutil.copy(package / "model.onnx", tmp_path)
+    with pytest.raises(PackageError, match=r"model\.onnx\.data"):
+        cabochon.load(tmp_path)
+
+
+def test_a_graph_without_our_metadata_is_refused(package: Path, tmp_path: Path):
+    graph = (package / "model.onnx").read_bytes()
+    for name in ("cabochon.mask", "cabochon.max_positions"):
+        (tmp_path / "model.onnx").write_bytes(graph.replace(name.encode(), b"x" * len(name)))
+        shutil.copy(package / "model.onnx.data", tmp_path)
+        with pytest.raises(PackageError, match=f"{name} is missing"):
+            cabochon.load(tmp_path)
 
 
 def test_threads_start_at_one(package: Path):
@@ -81,3 +98,10 @@ def test_values_are_bound_not_copied(package: Path):
     value = session.put(array)
     assert np.shares_memory(value.numpy(), array)
     assert session.provider == CPU
+
+
+def test_a_step_that_fails_is_an_error_of_ours(package: Path):
+    session = Session(package / "model.onnx", threads=1)
+    ids = np.full((1, 1), 7)
+    with pytest.raises(RequestError, match="CPUExecutionProvider: onnxruntime .* failed in a step"):
+        session.run({"input_ids": ids, "attention_mask": ids}, {}, ["logits"], {})

@@ -109,8 +109,15 @@ def read_ports(
     if any(c.sliding for c in caches) and contract.window is None:
         raise _fault("sliding_window", "is missing", "the graph has sliding caches")
     logits = _output(made, "logits")
+    dtype = _dtype(logits)
+    for cache in caches:
+        if given[cache.past].type != logits.type:
+            found = (
+                f"{cache.past!r} is {given[cache.past].type} and 'logits' {logits.type}; expected one type"
+            )
+            raise PackageError(found, at="model.onnx", remedy=REBUILD)
     hidden = next((name for name in made if name.startswith("hidden_states.")), None)
-    return Ports(contract, _dtype(logits), caches, _fixed(logits, 2), hidden, keeps)
+    return Ports(contract, dtype, caches, _fixed(logits, 2), hidden, keeps)
 
 
 def _cache(a: Argument, made: Mapping[str, Argument]) -> Cache:

@@ -89,7 +89,7 @@ class Session:
                 binding.bind_output(name, self.device)
             else:
                 binding.bind_ortvalue_output(name, value)
-        self._session.run_with_iobinding(binding)
+        self._run(binding)
         made = binding.get_outputs()
         count = len(fetched)
         return (
@@ -97,12 +97,24 @@ class Session:
             dict(zip(kept, made[count:], strict=True)),
         )
 
+    def _run(self, binding: Any) -> None:
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:  # onnxruntime raises a class of its own for each status
+            raise RequestError(
+                f"onnxruntime {ort.__version__} failed in a step: {error}",
+                at=self.provider,
+                remedy="where memory is short ask for less at once; else the package does not fit this provider",
+            ) from error
+
 
 def peek(path: Path, key: str) -> str | None:
     """A metadata property read from the file's bytes, before onnxruntime has loaded it; None where it is absent.
 
     In the protobuf form a property is its key, the byte 0x12, the value's length (one byte below 128), the value.
     """
+    if not path.stat().st_size:
+        return None
     mark = f"{PREFIX}{key}".encode() + b"\x12"
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         at = view.rfind(mark) + len(mark)
