@@ -103,5 +103,5 @@ def test_values_are_bound_not_copied(package: Path):
 def test_a_step_that_fails_is_an_error_of_ours(package: Path):
     session = Session(package / "model.onnx", threads=1)
     ids = np.full((1, 1), 7)
-    with pytest.raises(RequestError, match="CPUExecutionProvider: onnxruntime .* failed in a step"):
+    with pytest.raises(RequestError, match=r"CPUExecutionProvider: onnxruntime .* failed in a step"):
         session.run({"input_ids": ids, "attention_mask": ids}, {}, ["logits"], {})
