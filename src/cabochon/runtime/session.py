@@ -151,7 +151,7 @@ def _options(threads: int | None, entries: Mapping[str, Any]) -> Any:
     if threads is not None and threads < 1:
         raise RequestError(f"{threads} threads; expected at least 1", at="threads")
     options = ort.SessionOptions()
-    options.log_severity_level = 4  # faults are raised; a warning tells of logits_to_keep, optional on purpose
+    options.log_severity_level = 4  # faults are raised; logits_to_keep is optional on purpose
     options.intra_op_num_threads = threads or 0
     for key, value in entries.items():
         options.add_session_config_entry(key, str(value))
