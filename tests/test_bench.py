@@ -128,3 +128,19 @@ def test_the_table_says_when_where_and_what_was_missed(tmp_path: Path) -> None:
     readme.write_text("nothing")
     with pytest.raises(SystemExit, match="lacks the markers"):
         write_into(readme, table)
+
+
+def test_installed_files_are_counted_without_pip_and_bytecode(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    for name in (
+        "numpy/a.so",
+        "numpy/__pycache__/a.cpython-311.pyc",
+        "pip/b.py",
+        "pip-1.dist-info/c",
+        "d.pyc",
+    ):
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_text("x")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text("x")
+    assert [path.name for path in installing._counted(tmp_path)] == ["a.so"]
