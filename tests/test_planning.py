@@ -156,6 +156,21 @@ def test_a_build_takes_what_was_planned(target: str, precision: str, tmp_path: P
     assert abs(verdict.disk - taken) <= 0.05 * taken
 
 
+@pytest.mark.parametrize("name", ["target", "text", "moe", "assistant", "assistant-dense"])
+def test_the_layout_is_that_of_real_files(name: str) -> None:
+    """Published targets also hold keys and values of layers that borrow; nothing else may be over."""
+    checkpoint = cabochon.open_checkpoint(DATA / "tiny" / name)
+    stored = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
+    borrowed = sum(
+        checkpoint.tensors[f"model.language_model.layers.{i}.self_attn.{part}.weight"].nbytes
+        for i in (range(6, 10) if name == "target" else ())
+        for part in ("k_proj", "v_proj", "k_norm")
+    )
+    plan = cabochon.plan(DATA / "tiny" / name)
+    assert (plan.nbytes, plan.tensors) == (stored - borrowed, len(checkpoint.tensors) - 12 * bool(borrowed))
+    assert bool(plan.refused) == (name not in ("target", "text"))
+
+
 def test_a_source_is_checked_and_its_remarks_are_passed_on() -> None:
     plan = cabochon.plan(DATA / "tiny" / "target")
     assert plan.source.endswith("target")
@@ -174,7 +189,7 @@ def test_of_a_hub_id_only_small_files_are_fetched(tmp_path: Path, monkeypatch: p
         plan = cabochon.plan("org/tiny")
     assert "config.json" in hub.fetched()
     assert "model.safetensors" not in hub.fetched()
-    assert plan.parts == cabochon.plan(TINY).parts
+    assert plan.parameters == cabochon.plan(TINY).parameters
 
 
 def test_a_folder_may_be_named_for_its_config(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def _read(file: Path) -> dict[str, Any]:
 def _plan(source: str, raw: Mapping[str, Any], checkpoint: Checkpoint | None) -> Plan:
     slots, geometry = layout(raw), text_geometry(raw)
     refused, remarks = _refusal(raw, checkpoint)
-    width = _element_bytes(raw)
+    width = _element_bytes(raw, checkpoint)
     parts = tuple(_parts(slots, width))
     return Plan(
         source=source,
@@ -158,10 +159,13 @@ def _refusal(raw: Mapping[str, Any], checkpoint: Checkpoint | None) -> tuple[str
     return "", (*checkpoint.remarks, *config.remarks, *said)
 
 
-def _element_bytes(raw: Mapping[str, Any]) -> int:
-    """Bytes of an element in the checkpoint; what config.json does not say is bf16, as published."""
-    named = raw.get("dtype") or raw.get("torch_dtype") or "bfloat16"
-    return 4 if named == "float32" else 2
+def _element_bytes(raw: Mapping[str, Any], checkpoint: Checkpoint | None) -> int:
+    """Bytes of an element in the checkpoint. Its largest tensor says it; config.json alone may be wrong (transformers
+    writes float32 beside bf16 tensors), and says nothing where it is bf16 as published."""
+    if checkpoint is not None:
+        largest = max(checkpoint.tensors.values(), key=lambda tensor: tensor.nbytes)
+        return largest.nbytes // prod(largest.shape)
+    return 4 if (raw.get("dtype") or raw.get("torch_dtype")) == "float32" else 2
 
 
 def _parts(slots: Iterable[Slot], width: int) -> Iterable[Part]:
