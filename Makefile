@@ -19,8 +19,9 @@ demo: $(VENV)/ready  ## build, check and run the shipped miniature
 test: $(VENV)/ready-test  ## every test that needs no torch
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not parity" $(ARGS)
 
-parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live
+parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live, and those that run OpenVINO
 	@$(BIN)/python -m pytest -q -m parity $(ARGS)
+	@$(BIN)/python -m pytest -q tests/test_parity_openvino.py
 
 lint: $(VENV)/ready-lint  ## ruff, pyright, the order of imports
 	@$(BIN)/ruff check -q .
@@ -50,7 +51,7 @@ clean:  ## remove what make made
 	@rm -rf .venv .venv-3.* build dist src/*.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps: ready < ready-test < ready-lint; ready-parity adds torch and transformers.
+# Stamps: ready < ready-test < ready-lint; ready-parity adds torch, transformers, openvino.
 $(VENV)/ready: $(SETUP)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cabochon needs Python 3.11 or later; found " + sys.version.split()[0] + ". Say which with: make PYTHON=/path/to/python3")'
 	@echo "setting up $(VENV)"
@@ -67,6 +68,6 @@ $(VENV)/ready-lint: $(VENV)/ready-test
 	@touch $@
 
 $(VENV)/ready-parity: $(VENV)/ready-test
-	@echo "adding torch and transformers to $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[test,parity]'
+	@echo "adding torch, transformers and openvino to $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[test,parity,openvino]'
 	@touch $@
