@@ -1,9 +1,24 @@
-"""ONNX Runtime: the portable form, with the two fused operators that pay there."""
+"""ONNX Runtime: the portable form, and what was measured to pay there.
 
-from cabochon.dialects.standard import Standard
+Shapes: B batch · S new tokens · C tokens in a cache · N heads · G heads that share keys · D head size
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cabochon.dialects.standard import Cache, Sight, Standard, Tokens
 from cabochon.graph import Scope, Value
 
 __all__ = ["Default"]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What a token may see, and how its heads lie: the G heads of a group as queries of one head, if it is alone."""
+
+    mask: Value  # [B, 1, S, C], or [B, 1, G, C] for a single token
+    heads: Value  # [1] i64: N, or N / G for a single token
 
 
 class Default(Standard):
@@ -15,9 +30,35 @@ class Default(Standard):
         A Transpose before a MatMul is folded when a session loads: a second copy of every weight in memory.
         """
         weight = w["weight"]
-        shape = [*x.dims[:-1], weight.dims[0]]
-        return self.microsoft("FusedMatMul", [x, weight], dict(transB=1), (x, shape))
+        return self.microsoft("FusedMatMul", [x, weight], dict(transB=1), (x, [*x.dims[:-1], weight.dims[0]]))
 
     def gelu(self, x: Value) -> Value:
         """The tanh form. ai.onnx Gelu has no f16 kernel on the CPU provider: it falls into eleven operators there."""
         return self.microsoft("FastGelu", [x], {}, (x, x.dims))
+
+    def sight(self, tokens: Tokens, past: Value, window: int | None, heads: int, kv_heads: int) -> Sight:
+        """True where a token may look, as `Standard` says, and how heads are folded.
+
+        The kernel reads the keys once per head. A single token therefore takes the heads that share keys as queries of
+        one head; many tokens do not, since then the scores are what costs.
+        """
+        alone = self.Equal(self.length(tokens.positions), 1)
+        mask = super().sight(tokens, past, window, heads, kv_heads)
+        queries = self.Where(alone, np.int64(heads // kv_heads), np.int64(1))
+        mask = self.Expand(mask, self.Concat([1, 1], self.Unsqueeze(queries, [0]), [1], axis=0))
+        return Fold(mask, self.Unsqueeze(self.Where(alone, np.int64(kv_heads), np.int64(heads)), [0]))
+
+    def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Sight) -> tuple[Value, Cache]:
+        """softmax(q kᵀ) v over the cache and the new keys and values, which join it.   -> [B, S, N·D]"""
+        y, key, value = self._attention(self._folded(q, sight), k, v, sight.mask, *cache, outputs=3)
+        return self._unfolded(y, q), (key, value)
+
+    def borrow(self, q: Value, cache: Cache, sight: Sight) -> Value:
+        """softmax(q kᵀ) v over another layer's cache.   -> [B, S, N·D]"""
+        return self._unfolded(self._attention(self._folded(q, sight), *cache, sight.mask, outputs=1), q)
+
+    def _folded(self, q: Value, sight: Sight) -> Value:
+        return self.Reshape(q, self.Concat([0], sight.heads, [-1, q.dims[3]], axis=0))
+
+    def _unfolded(self, y: Value, q: Value) -> Value:
+        return self._merge(self.Reshape(y, [0, q.dims[1], -1, q.dims[3]]))

@@ -60,7 +60,7 @@ class GroupQuery(Default):
         end = self.Where(everything, self._new, self.Min(self._real, self._new))  # [B, 1]
         return self.Max(end - count + self.Range(np.int64(0), count, np.int64(1)), 0)
 
-    def sight(self, tokens: Tokens, past: Value, window: int | None) -> Sight:
+    def sight(self, tokens: Tokens, past: Value, window: int | None, heads: int, kv_heads: int) -> Sight:
         """Lengths of the rows in a cache that lost its first entries."""
         columns = past + self._new
         evicted = self._total - columns

@@ -71,7 +71,7 @@ class Standard(Tracer):
         in_order = self.Slice(best, [-1], [np.iinfo(np.int64).min], [1], [-1])
         return self.Where(self.Less(in_order, 0), in_order + self._new, in_order)
 
-    def sight(self, tokens: Tokens, past: Value, window: int | None) -> Sight:
+    def sight(self, tokens: Tokens, past: Value, window: int | None, heads: int, kv_heads: int) -> Sight:
         """True where a token may look: a real token, not ahead, within the window.   [B, 1, S, C]
 
         Distances are between positions, not columns. A cache may hold fewer entries than there were tokens: it holds
@@ -127,12 +127,16 @@ class Standard(Tracer):
 
     def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Sight) -> tuple[Value, Cache]:
         """softmax(q kᵀ) v over the cache and the new keys and values, which join it.   -> [B, S, N·D]"""
-        y, key, value = self.Attention(q, k, v, sight, *cache, scale=1.0, softmax_precision=1, outputs=3)
+        y, key, value = self._attention(q, k, v, sight, *cache, outputs=3)
         return self._merge(y), (key, value)
 
     def borrow(self, q: Value, cache: Cache, sight: Sight) -> Value:
         """softmax(q kᵀ) v over another layer's cache.   -> [B, S, N·D]"""
-        return self._merge(self.Attention(q, *cache, sight, scale=1.0, softmax_precision=1))
+        return self._merge(self._attention(q, *cache, sight, outputs=1))
+
+    def _attention(self, *inputs: Value, outputs: int) -> Any:
+        """The scores are not scaled, and their softmax is taken in f32."""
+        return self.Attention(*inputs, scale=1.0, softmax_precision=1, outputs=outputs)
 
     def _merge(self, y: Value) -> Value:
         return self.Reshape(self.Transpose(y, perm=[0, 2, 1, 3]), [0, 0, -1])

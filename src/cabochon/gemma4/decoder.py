@@ -39,7 +39,7 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
         return {
             kind: View(
                 g.rope(tokens.positions, frequencies(c.rope[kind], layer.head_dim), like=x),
-                g.sight(tokens, held[kind], layer.window),
+                g.sight(tokens, held[kind], layer.window, c.heads, layer.kv_heads),
             )
             for kind, layer in c.kinds.items()
         }
