@@ -1,9 +1,11 @@
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from ruamel.yaml import YAML
 
+from cabochon.dialects import TARGETS
 from cabochon.package.card import card
 from cabochon.package.license import License
 from cabochon.package.notices import requirements, source_license
@@ -121,3 +123,18 @@ def test_requirements_pin_what_is_installed_and_no_more(monkeypatch):
     assert "# CUDAExecutionProvider comes with onnxruntime-gpu, which was not installed there.\n" in text
     assert "onnxruntime==" not in text and "onnxruntime-gpu==" not in text
     assert "# bf16 on default: no released onnxruntime" in requirements(facts(precision="bf16"))
+
+
+def test_a_browser_is_told_what_its_adapter_must_grant(monkeypatch: pytest.MonkeyPatch):
+    said = "The largest tensor has 65,536 bytes; an adapter need not bind more than 1,000."
+    target = replace(TARGETS["webgpu"], binding=1000)
+    monkeypatch.setitem(TARGETS, "webgpu", target)
+    assert said in card(facts(target="webgpu"), FILES)
+    monkeypatch.setitem(TARGETS, "webgpu", replace(target, binding=65_536))
+    assert "The largest tensor" not in card(facts(target="webgpu"), FILES)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_oldest_onnxruntime_is_named_where_it_matters(target: str):
+    borrowed = "empty keys of a layer that borrows its cache since onnxruntime 1.27"
+    assert (borrowed in card(facts(target=target), FILES)) == (target in ("cuda", "webgpu"))

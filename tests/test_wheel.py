@@ -53,7 +53,8 @@ def test_the_wheel_holds_what_it_needs(wheel: Path) -> None:
     import zipfile
 
     names = set(zipfile.ZipFile(wheel).namelist())
-    needed = ("py.typed", "demo/miniature/heldout.txt", "demo/miniature/target/model.safetensors")
+    miniature = ("demo/miniature/heldout.txt", "demo/miniature/target/model.safetensors")
+    needed = ("py.typed", "parity/known_answers.json", *miniature)
     assert {f"cabochon/{name}" for name in needed} <= names
     assert not [name for name in names if name.startswith("tests")]
 

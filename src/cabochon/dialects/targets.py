@@ -15,6 +15,7 @@ class Target:
     """Where a package runs: the dialect its graph is written in, the execution provider, and what that can carry.
 
     `precisions` are those that can be built; `caveats` says, by precision, what a user must know before running one.
+    `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants.
     """
 
     name: str
@@ -22,6 +23,8 @@ class Target:
     provider: str
     precisions: frozenset[str]
     caveats: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    binding: int | None = None
 
     def require(self, precision: str) -> None:
         """Raise TargetError unless the target can carry the precision."""
@@ -33,6 +36,10 @@ class Target:
             )
 
 
+_EMPTY_KEYS = (
+    "GroupQueryAttention takes the empty keys of a layer that borrows its cache since onnxruntime 1.27; earlier "
+    "releases refuse the graph"
+)
 _NO_BF16_CPU = (
     "no released onnxruntime has bf16 kernels for the CPU (MatMul, Mul, Attention and RMSNormalization are missing): "
     "the package is right but cannot be run there"
@@ -63,6 +70,7 @@ TARGETS = {
             {
                 "f32": "GroupQueryAttention has no f32 kernel for CUDA: this graph runs on the CPU provider only"
             },
+            notes=(_EMPTY_KEYS,),
         ),
         Target(
             "webgpu",
@@ -73,6 +81,8 @@ TARGETS = {
                 "bf16": "WebGPU has no bf16 type",
                 "f16": "the adapter must offer the feature shader-f16",
             },
+            notes=(_EMPTY_KEYS,),
+            binding=128 << 20,  # maxStorageBufferBindingSize of the WebGPU specification
         ),
     )
 }

@@ -139,6 +139,9 @@ def _limits(facts: Facts) -> Iterator[str]:
         yield "Zeros may stand anywhere in `attention_mask`: padding on either side, or tokens taken back."
     if caveat := facts.target.caveats.get(facts.precision.name):
         yield f"{facts.precision.name} on {facts.target.name}: {caveat}."
+    yield from (f"{note}." for note in facts.target.notes)
+    if large := _beyond(facts):
+        yield large
     yield f"Positions end at {facts.config.max_positions}."
     yield "Text only: no images, no sound."
     if facts.linked:
@@ -146,6 +149,19 @@ def _limits(facts: Facts) -> Iterator[str]:
             f"{', '.join(f'`{name}`' for name in facts.linked)}: another name of the checkpoint's own file. "
             "A change in one is in both, and it may hold tensors that this package does not use."
         )
+
+
+def _beyond(facts: Facts) -> str | None:
+    """What an adapter must grant beyond what every one does."""
+    binding = facts.target.binding
+    tensors = (value.const_value for value in facts.model.graph.initializers.values())
+    largest = max(tensor.nbytes for tensor in tensors if tensor is not None)
+    if binding is None or largest <= binding:
+        return None
+    return (
+        f"The largest tensor has {largest:,} bytes; an adapter need not bind more than {binding:,}. Ask for the limits "
+        "`maxBufferSize` and `maxStorageBufferBindingSize`, and expect adapters that refuse."
+    )
 
 
 def _table(head: tuple[str, str], rows: Any) -> str:

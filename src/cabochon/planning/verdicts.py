@@ -17,9 +17,6 @@ LENGTHS_ONLY = (
     "left-justified"  # the mask of the targets that take lengths; they count elements in int32 as well
 )
 
-# Limits of an adapter that grants no more than the defaults of the WebGPU specification ("Limits").
-WEBGPU_BUFFER, WEBGPU_BINDING = 256 * MIB, 128 * MIB
-
 # Packages that are right, and that no released execution provider of their target has the kernels for.
 WITHOUT_KERNELS = {("CPUExecutionProvider", "bf16"), ("CUDAExecutionProvider", "f32")}
 
@@ -120,15 +117,16 @@ def _int32(target: Target, text: Iterable[Slot], written: list[Slot]) -> Iterato
 
 
 def _buffers(target: Target, precision: str, written: list[Slot]) -> str:
-    """What an adapter must grant beyond the defaults of WebGPU."""
-    if target.provider != "WebGpuExecutionProvider":
+    """What an adapter must grant beyond what every one does."""
+    if target.binding is None:
         return ""
+    binding = target.binding
     sizes = [slot_bytes(slot, ELEMENT_BYTES[precision]) for slot in written]
-    large = [size for size in sizes if size > WEBGPU_BINDING]
+    large = [size for size in sizes if size > binding]
     if not large:
         return ""
     count = "1 tensor is" if len(large) == 1 else f"{len(large)} tensors are"
     return (
-        f"{count} beyond WebGPU's defaults (buffers of {WEBGPU_BUFFER // MIB} MiB, bindings of "
-        f"{WEBGPU_BINDING // MIB} MiB): the adapter must grant {-(-max(large) // MIB):,} MiB for both"
+        f"{count} beyond the {binding // MIB} MiB that every adapter binds: the adapter must grant "
+        f"{-(-max(large) // MIB):,} MiB for buffers and bindings"
     )
