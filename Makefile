@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 SETUP  := pyproject.toml constraints.txt
 export PYTHONDONTWRITEBYTECODE ?= 1
 
@@ -17,11 +18,11 @@ demo: $(VENV)/ready  ## build, check and run the shipped miniature
 	@$(BIN)/cabochon demo
 
 test: $(VENV)/ready-test  ## every test that needs no torch
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not parity" $(ARGS)
+	@$(PYTEST) -n 2 --dist loadfile -m "not parity" $(ARGS)
 
 parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live, and those that run OpenVINO
-	@$(BIN)/python -m pytest -q -m parity $(ARGS)
-	@$(BIN)/python -m pytest -q tests/test_parity_openvino.py
+	@$(PYTEST) -n 2 --dist loadfile -m parity $(ARGS)
+	@$(PYTEST) tests/test_parity_openvino.py
 
 lint: $(VENV)/ready-lint  ## ruff, pyright, the order of imports
 	@$(BIN)/ruff check -q .
