@@ -145,3 +145,13 @@ def test_other_members_trace(target: str) -> None:
         assert len([v for v in model.graph.outputs if v.name.startswith("present.")]) == 2 * len(
             config.owners
         )
+
+
+@pytest.mark.parametrize("name", ["cuda", "webgpu"])
+def test_a_kernel_wants_head_sizes_in_eights(name: str) -> None:
+    raw = json.loads((GEOMETRIES / "e2b.json").read_text())
+    raw["text_config"]["head_dim"] = 252
+    config = read_text_config(raw)
+    with pytest.raises(TargetError, match="multiples of 8; this model has 252"):
+        trace_text(config, imagined(config), TARGETS[name], PRECISIONS["f16"])
+    trace_text(config, imagined(config), TARGETS["default"], PRECISIONS["f16"])

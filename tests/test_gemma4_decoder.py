@@ -176,15 +176,15 @@ def justified(lengths: list[int], width: int) -> np.ndarray:
     return (np.arange(width)[None] < np.array(lengths)[:, None]).astype(np.int64)
 
 
-@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("keep", [0, 1, 20, 100])
 def test_left_justified_prefill(left_justified: Graph, truth: Oracle, keep: int) -> None:
     lengths = [20, 3, 11]
     rows = np.stack([np.pad(ids(n, seed), (0, 20 - n), constant_values=7) for seed, n in enumerate(lengths)])
     found = left_justified.run(rows, mask=justified(lengths, 20), keep=keep)["logits"]
     for row, length in enumerate(lengths):
         expected = truth.run(ids(length, row))[0]
-        real = found[row][:length] if keep == 0 else found[row]
-        assert difference(real, expected if keep == 0 else expected[-1:]) < EXACT
+        real = found[row] if keep == 1 else found[row][:length]
+        assert difference(real, expected[-1:] if keep == 1 else expected) < EXACT
 
 
 @pytest.mark.parametrize("evict", [0, 1, 3])

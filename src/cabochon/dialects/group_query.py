@@ -54,9 +54,13 @@ class GroupQuery(Default):
         return Lengths(self.Max(self._real - self._new, 0) + columns)
 
     def kept(self, tokens: Tokens, keep: Value) -> Value:
-        """The columns of the last `keep` new tokens of each row, in order; all columns where keep is 0.   [B, K]"""
-        everything = self.Equal(keep, 0)
-        count = self.Where(everything, self._new, self.Min(keep, self._new))
+        """The columns of the last `keep` new tokens of each row, in order.   [B, K]
+
+        All columns as they stand where keep is 0 or nothing less than all: the kernel then takes a prefill for granted,
+        and query j for position j.
+        """
+        everything = self.Or(self.Equal(keep, 0), self.GreaterOrEqual(keep, self._new))
+        count = self.Where(everything, self._new, keep)
         end = self.Where(everything, self._new, self.Min(self._real, self._new))  # [B, 1]
         return self.Max(end - count + self.Range(np.int64(0), count, np.int64(1)), 0)
 

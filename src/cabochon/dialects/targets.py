@@ -1,5 +1,6 @@
 """The table of targets, as data."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cabochon.dialects.default import Default
@@ -16,6 +17,7 @@ class Target:
 
     `precisions` are those that can be built; `caveats` says, by precision, what a user must know before running one.
     `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants.
+    `head_multiple`: head sizes must be multiples of it.
     """
 
     name: str
@@ -25,15 +27,25 @@ class Target:
     caveats: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     binding: int | None = None
+    head_multiple: int = 1
 
-    def require(self, precision: str) -> None:
-        """Raise TargetError unless the target can carry the precision."""
+    def refusal(self, precision: str, head_sizes: Iterable[int]) -> str:
+        """Why the target cannot carry a model with these head sizes in this precision; "" where it can."""
         if precision not in self.precisions:
-            can = ", ".join(sorted(self.precisions))
-            raise TargetError(
-                f"target {self.name!r} cannot carry {precision!r}: {self.caveats[precision]}",
-                remedy=f"choose one of {can} for this target",
+            return f"target {self.name!r} cannot carry {precision!r}: {self.caveats[precision]}"
+        odd = sorted({size for size in head_sizes if size % self.head_multiple})
+        if odd:
+            return (
+                f"target {self.name!r} takes head sizes that are multiples of {self.head_multiple}; this model has "
+                + ", ".join(map(str, odd))
             )
+        return ""
+
+    def require(self, precision: str, head_sizes: Iterable[int] = ()) -> None:
+        """Raise TargetError unless the target can carry the precision and the head sizes."""
+        if reason := self.refusal(precision, head_sizes):
+            can = ", ".join(sorted(self.precisions))
+            raise TargetError(reason, remedy=f"choose another target; precisions of this one are {can}")
 
 
 _EMPTY_KEYS = (
@@ -71,6 +83,7 @@ TARGETS = {
                 "f32": "GroupQueryAttention has no f32 kernel for CUDA: this graph runs on the CPU provider only"
             },
             notes=(_EMPTY_KEYS,),
+            head_multiple=8,
         ),
         Target(
             "webgpu",
@@ -82,6 +95,7 @@ TARGETS = {
                 "f16": "the adapter must offer the feature shader-f16",
             },
             notes=(_EMPTY_KEYS,),
+            head_multiple=8,
             binding=128 << 20,  # maxStorageBufferBindingSize of the WebGPU specification
         ),
     )

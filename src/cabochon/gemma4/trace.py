@@ -26,9 +26,9 @@ def trace_text(
     """The text decoder. No weight byte is read: initializers are `Stored`, computed when they are written.
 
     `tensors` are named as the text-only class names them (see `text_tensors`); `logits_to_keep` is the default the
-    graph stores for its optional input. Raises TargetError where the target cannot carry the precision.
+    graph stores for its optional input. Raises TargetError where the target cannot carry the precision or a head size.
     """
-    target.require(precision.name)
+    target.require(precision.name, (layer.head_dim for layer in config.layers))
     g = target.dialect("text_decoder")
     decoder(g, Scope(g, tensors, precision), config, logits_to_keep)
     return g.model(properties(config, target, precision))

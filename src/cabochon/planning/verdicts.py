@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cabochon.checkpoint import Checkpoint
 from cabochon.dialects import TARGETS, Target
-from cabochon.gemma4 import TextConfig
+from cabochon.gemma4 import Layer, TextConfig
 from cabochon.gemma4.layout import Slot
 from cabochon.planning.sizes import ELEMENT_BYTES, MIB, package_bytes, run_memory, slot_bytes, text_slots
 from cabochon.recipes import PRECISIONS
@@ -45,7 +45,13 @@ def verdicts(
     text = text_slots(slots)
     return tuple(
         _verdict(
-            target, precision, _as_written(text, target, len(geometry.layers)), text, refused, checkpoint
+            target,
+            precision,
+            _as_written(text, target, len(geometry.layers)),
+            text,
+            geometry.layers,
+            refused,
+            checkpoint,
         )
         for target in TARGETS.values()
         for precision in PRECISIONS
@@ -57,10 +63,11 @@ def _verdict(
     precision: str,
     written: list[Slot],
     text: list[Slot],
+    layers: tuple[Layer, ...],
     refused: str,
     checkpoint: Checkpoint | None,
 ) -> Verdict:
-    status, reason = _status(target, precision, refused)
+    status, reason = _status(target, precision, refused, [layer.head_dim for layer in layers])
     large = "" if status == "refused" else _buffers(target, precision, written)
     if large:
         status = "conditional"
@@ -75,12 +82,10 @@ def _verdict(
     )
 
 
-def _status(target: Target, precision: str, refused: str) -> tuple[str, str]:
+def _status(target: Target, precision: str, refused: str, head_sizes: list[int]) -> tuple[str, str]:
+    if reason := refused or target.refusal(precision, head_sizes):
+        return "refused", reason
     caveat = target.caveats.get(precision, "")
-    if refused:
-        return "refused", refused
-    if precision not in target.precisions:
-        return "refused", caveat
     if (target.provider, precision) in WITHOUT_KERNELS:
         return "builds", caveat
     return ("conditional" if caveat else "runs"), caveat
