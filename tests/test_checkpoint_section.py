@@ -8,15 +8,17 @@ def section(**values):
     return Section(values, "config.json: text_config")
 
 
-@pytest.mark.parametrize("value", [True, "512", 512.0, None, 0, -1, [512]])
+@pytest.mark.parametrize("value", [True, "512", 512.0, None, 0, -1, [512], 2**31])
 def test_only_a_whole_number_is_an_integer(value):
     with pytest.raises(ConfigError) as caught:
         section(size=value).integer("size")
     assert caught.value.at == "config.json: text_config: size"
-    assert f"is {value!r}; expected a whole number, 1 or more" in str(caught.value)
+    assert f"is {value!r}; expected a whole number, 1 or more, 2147483647 at most" in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [True, "1e-6", None, 0, -1.0, float("inf"), float("nan"), 10**400])
+@pytest.mark.parametrize(
+    "value", [True, "1e-6", None, 0, -1.0, float("inf"), float("nan"), 1e39, 1e-39, 10**400]
+)
 def test_only_a_number_above_0_is_positive(value):
     with pytest.raises(ConfigError, match="expected a number above 0"):
         section(eps=value).positive("eps")

@@ -168,6 +168,12 @@ WRONG = {
         "unknown key 'rope_theta'",
     ),
     "theta": (rope(SLIDING, rope_theta=-1), "sliding_attention: rope_theta", "a number above 0"),
+    "theta below 1": (
+        rope(SLIDING, rope_theta=1e-30),
+        "sliding_attention: rope_theta",
+        "from 1 to 3.40282e+38",
+    ),
+    "angles without end": (rope(FULL, factor=1e-38), "full_attention: factor", "from 1e-06 to"),
     "share": (rope(FULL, partial_rotary_factor=1.5), "partial_rotary_factor", "1 at most"),
     "share of default": (
         rope(SLIDING, partial_rotary_factor=0.5),

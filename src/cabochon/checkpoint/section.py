@@ -4,11 +4,15 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+
 from cabochon.errors import ConfigError
 
 __all__ = ["Section"]
 
 _REQUIRED: Any = object()
+_MOST = 2**31 - 1  # kernels count in int32
+_F32 = np.finfo(np.float32)  # and compute in float32
 
 
 class Section:
@@ -37,11 +41,12 @@ class Section:
             remedy="a graph is right only if every key is understood: remove it, or open an issue",
         )
 
-    def integer(self, key: str, default: Any = _REQUIRED, *, minimum: int = 1) -> int:
-        """A whole number of at least `minimum`; true and "512" are not numbers."""
+    def integer(self, key: str, default: Any = _REQUIRED, *, minimum: int = 1, maximum: int = _MOST) -> int:
+        """A whole number from `minimum` to `maximum`; true and "512" are not numbers."""
         value = self._get(key, default)
-        if type(value) is not int or value < minimum:
-            raise self.error(key, f"is {value!r}; expected a whole number, {minimum} or more")
+        if type(value) is not int or not minimum <= value <= maximum:
+            what = f"is {value!r:.100}; expected a whole number, {minimum} or more, {maximum} at most"
+            raise self.error(key, what)
         return value
 
     def optional_integer(self, key: str) -> int | None:
@@ -49,11 +54,19 @@ class Section:
         value = self.values.get(key)
         return None if value is None or (type(value) is int and value == 0) else self.integer(key)
 
-    def positive(self, key: str, default: Any = _REQUIRED) -> float:
-        """A number above 0 that fits into a float."""
+    def positive(
+        self,
+        key: str,
+        default: Any = _REQUIRED,
+        *,
+        minimum: float = float(_F32.smallest_normal),
+        maximum: float = float(_F32.max),
+    ) -> float:
+        """A number above 0, from `minimum` to `maximum`."""
         value = self._get(key, default)
-        if type(value) not in (int, float) or not 0 < value < 1e300:
-            raise self.error(key, f"is {value!r}; expected a number above 0")
+        if type(value) not in (int, float) or not minimum <= value <= maximum:
+            what = f"is {value!r:.100}; expected a number above 0, from {minimum:g} to {maximum:g}"
+            raise self.error(key, what)
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:

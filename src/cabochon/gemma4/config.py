@@ -15,6 +15,8 @@ from cabochon.gemma4.geometry import FULL, SLIDING, Layer, Rope, read_layers, re
 
 __all__ = ["FULL", "SLIDING", "Layer", "Rope", "TextConfig", "read_text_config"]
 
+_F16 = {"minimum": 2.0**-14, "maximum": 65504.0}  # the narrowest type that logits are divided in
+
 
 @dataclass(frozen=True)
 class TextConfig:
@@ -65,6 +67,7 @@ def read_text_config(raw: Mapping[str, Any]) -> TextConfig:
     refuse_other_features(text)
     config = _read(top, text)
     _check_heads(text, config)
+    _check_vocabulary(text, config)
     return config
 
 
@@ -91,10 +94,10 @@ def _read(top: Section, text: Section) -> TextConfig:
         hidden=text.integer("hidden_size"),
         heads=text.integer("num_attention_heads"),
         vocab=text.integer("vocab_size"),
-        eps=text.positive("rms_norm_eps", 1e-6),
+        eps=text.positive("rms_norm_eps", 1e-6, maximum=1.0),
         per_layer_input=per_layer_input,
         vocab_per_layer=text.integer("vocab_size_per_layer_input", 262_144) if per_layer_input else 0,
-        softcap=text.positive("final_logit_softcapping") if capped else None,
+        softcap=text.positive("final_logit_softcapping", **_F16) if capped else None,
         max_positions=text.integer("max_position_embeddings"),
         rope=read_rope(text, sorted(kinds)),
         layers=layers,
@@ -115,6 +118,12 @@ def _check_heads(text: Section, config: TextConfig) -> None:
                 f"is {layer.kv_heads} for {kind}, which does not divide num_attention_heads, {config.heads}"
             )
             raise text.error("num_key_value_heads", what)
+
+
+def _check_vocabulary(text: Section, config: TextConfig) -> None:
+    if config.per_layer_input and config.vocab_per_layer < config.vocab:
+        what = f"is {config.vocab_per_layer}; every id below vocab_size, {config.vocab}, needs a row"
+        raise text.error("vocab_size_per_layer_input", what)
     if config.pad_token_id >= config.vocab:
         raise text.error("pad_token_id", f"is {config.pad_token_id}; vocab_size is {config.vocab}")
 

@@ -60,9 +60,7 @@ def read_layers(text: Section) -> tuple[Layer, ...]:
 
 
 def _kinds(text: Section) -> list[str]:
-    count = text.integer("num_hidden_layers")
-    if count > _MOST_LAYERS:
-        raise text.error("num_hidden_layers", f"is {count}; expected {_MOST_LAYERS} at most")
+    count = text.integer("num_hidden_layers", maximum=_MOST_LAYERS)
     written: Any = text.values.get("layer_types")
     if written is None:  # every sixth is full, the default of transformers
         written = [SLIDING if (i + 1) % 6 else FULL for i in range(count)]
@@ -158,7 +156,8 @@ def read_rope(text: Section, kinds: Sequence[str]) -> dict[str, Rope]:
 def _one_rope(section: Section) -> Rope:
     section.refuse_unknown(("rope_type", "rope_theta", "partial_rotary_factor", "factor"))
     kind = section.values.get("rope_type")
-    partial, factor = section.positive("partial_rotary_factor", 1.0), section.positive("factor", 1.0)
+    partial = section.positive("partial_rotary_factor", 1.0)
+    factor = section.positive("factor", 1.0, minimum=1e-6)  # the angle of any position stays finite
     if kind not in ("default", "proportional"):
         raise section.error("rope_type", f"is {kind!r}; expected 'default' or 'proportional'")
     if kind == "default" and (partial, factor) != (1.0, 1.0):
@@ -166,4 +165,4 @@ def _one_rope(section: Section) -> Rope:
         raise section.error("rope_type", what)
     if partial > 1:
         raise section.error("partial_rotary_factor", f"is {partial}; expected a share, 1 at most")
-    return Rope(section.positive("rope_theta"), partial, factor)
+    return Rope(section.positive("rope_theta", minimum=1.0), partial, factor)
