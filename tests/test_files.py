@@ -86,6 +86,47 @@ def test_refusals(tmp_path):
     files.refuse(tmp_path / "checkpoint-onnx", source)
 
 
+@pytest.mark.parametrize("name", [b"bad\xff", b"bad\xff/package"])
+def test_a_path_that_is_no_text_is_refused(tmp_path, name):
+    out = tmp_path / os.fsdecode(name)
+    with pytest.raises(PackageError, match="OUT is no UTF-8 text") as caught:
+        files.refuse(out)
+    assert caught.value.at == f"{tmp_path}/{name.decode('utf-8', 'backslashreplace')}"
+    str(caught.value).encode()
+    files.refuse(tmp_path / "schön 語 🦄")
+
+
+def test_a_file_is_replaced(tmp_path):
+    file = tmp_path / "SHA256SUMS"
+    for data in (b"one\n", b"", b"\r\n\xff" * 1000):
+        files.replace(file, data)
+        assert file.read_bytes() == data
+    assert file.stat().st_mode & 0o777 == 0o666 & ~umask()
+    assert beside(file) == ["SHA256SUMS"]
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(files, "sync", lambda file: told.append(("sync", Path(file.name).name)))
+    rename = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda a, b: (told.append(("rename", b.name)), rename(a, b))[1])
+    monkeypatch.setattr(files, "_sync_folder", lambda folder: told.append(("folder", folder.name)))
+    files.replace(tmp_path / "x.json", b"{}")
+    aside = f".x.json.{os.getpid()}"
+    assert told == [("sync", aside), ("rename", "x.json"), ("folder", tmp_path.name)]
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
+    def full(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "x.json").write_bytes(b"old")
+    monkeypatch.setattr(files, "sync", full)
+    with pytest.raises(PackageError, match="no space left on device; nothing was left behind"):
+        files.replace(tmp_path / "x.json", b"new")
+    assert beside(tmp_path / "x.json") == ["x.json"] and (tmp_path / "x.json").read_bytes() == b"old"
+
+
 def test_staged_refuses_what_exists(tmp_path):
     with pytest.raises(PackageError, match="exists already"), files.staged(tmp_path):
         pass

@@ -90,6 +90,30 @@ def imported(file: Path) -> set[str]:
     return found
 
 
+RENAMES = {"rename", "renames", "hardlink_to"}  # of a path as well
+OF_THE_SYSTEM = {"fsync", "fdatasync", "sync", "link", "replace", "flock", "locking", "disk_usage", "move"}
+SYSTEM = {"os", "fcntl", "msvcrt", "shutil"}
+
+
+def test_only_files_knows_how_the_disk_is_kept() -> None:
+    """fsync, renames, hard links, locks and free space; `path.replace(other)` is told by its one argument."""
+    found = {
+        f"{file.relative_to(ROOT)}:{call.lineno}"
+        for file in sources()
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and keeps_the_disk(call, call.func)
+    }
+    assert {place.split(":")[0] for place in found} == {"src/cabochon/files.py"}, sorted(found)
+
+
+def keeps_the_disk(call: ast.Call, called: ast.Attribute) -> bool:
+    if isinstance(called.value, ast.Name) and called.value.id in SYSTEM:
+        return called.attr in RENAMES | OF_THE_SYSTEM
+    return called.attr in RENAMES or (called.attr == "replace" and len(call.args) == 1 and not call.keywords)
+
+
 def test_no_place_of_one_machine_in_the_repository() -> None:
     if not shutil.which("git") or not (ROOT / ".git").exists():
         pytest.skip("needs a git checkout: the files that belong to the repository are asked of git")

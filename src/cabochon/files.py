@@ -15,14 +15,21 @@ from typing import IO, BinaryIO
 
 from cabochon.errors import PackageError
 
-__all__ = ["copy", "hard_link", "refuse", "require_space", "sha256", "staged", "sync"]
+__all__ = ["copy", "hard_link", "refuse", "replace", "require_space", "sha256", "staged", "sync"]
 
 _WINDOWS = os.name == "nt"
 _PIECE = 4 << 20  # bytes
 
 
 def refuse(out: Path, source: Path | None = None) -> None:
-    """Raise PackageError where `out` cannot be a new folder: it exists, or is below a file or `source`."""
+    """Raise PackageError where `out` cannot be a new folder: it exists, or is below a file or `source`.
+
+    Its path must be text: libraries take paths in UTF-8, so that no runtime would open a package elsewhere.
+    """
+    if (shown := os.fsencode(out.absolute()).decode("utf-8", "backslashreplace")) != str(out.absolute()):
+        raise PackageError(
+            "OUT is no UTF-8 text; expected a path of characters", at=shown, remedy="rename it"
+        )
     if os.path.lexists(out):
         what = "exists already" if out.is_dir() else "is a file"
         raise PackageError(
@@ -155,6 +162,20 @@ def hard_link(source: Path, name: Path) -> str | None:
             return "the checkpoint lies on another filesystem"
         return f"the system refuses a hard link: {(error.strerror or str(error)).lower()}"
     return None
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Make `data` the content of the file `path`, whole or not at all. Raises PackageError for what the system refuses."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with _explained(path):
+        try:
+            with aside.open("wb", buffering=0) as file:
+                file.write(data)
+                sync(file)
+            aside.replace(path)
+            _sync_folder(path.parent)
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 def copy(source: Path, destination: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -70,7 +69,8 @@ def write(package: Path, name: str, document: Mapping[str, Any]) -> str:
     """Writes `evidence/<name>`, whole or not at all, and its line in SHA256SUMS. Returns its path inside."""
     inside = f"evidence/{name}"
     text = json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False)
-    _replace(package / inside, text + "\n")
+    (package / "evidence").mkdir(exist_ok=True)
+    files.replace(package / inside, f"{text}\n".encode())
     _note_sum(package, inside)
     return inside
 
@@ -84,20 +84,11 @@ def _finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-
-
 def _note_sum(package: Path, inside: str) -> None:
     sums = package / "SHA256SUMS"
     if not sums.is_file():
         return
     lines = dict(line.split("  ", 1)[::-1] for line in sums.read_text(encoding="utf-8").splitlines() if line)
     lines[inside] = files.sha256(package / inside)
-    _replace(sums, "".join(f"{digest}  {name}\n" for name, digest in sorted(lines.items())))
+    text = "".join(f"{digest}  {name}\n" for name, digest in sorted(lines.items()))
+    files.replace(sums, text.encode())
