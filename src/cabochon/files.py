@@ -28,7 +28,7 @@ def refuse(out: Path, source: Path | None = None) -> None:
     """
     if (shown := os.fsencode(out.absolute()).decode("utf-8", "backslashreplace")) != str(out.absolute()):
         raise PackageError(
-            "OUT is no UTF-8 text; expected a path of characters", at=shown, remedy="rename it"
+            "OUT is no UTF-8 text; expected a path of characters", at=shown, remedy="choose another name"
         )
     if os.path.lexists(out):
         what = "exists already" if out.is_dir() else "is a file"
@@ -165,12 +165,13 @@ def hard_link(source: Path, name: Path) -> str | None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Make `data` the content of the file `path`, whole or not at all. Raises PackageError for what the system refuses."""
+    """Make `data` the content of the file `path`, whole or not at all. Raises PackageError as `staged` does."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     with _explained(path):
         try:
-            with aside.open("wb", buffering=0) as file:
+            with aside.open("wb") as file:
                 file.write(data)
+                file.flush()
                 sync(file)
             aside.replace(path)
             _sync_folder(path.parent)

@@ -1,10 +1,11 @@
 """The files of a checkpoint that travel along unchanged, and which of them a package must have."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from cabochon.errors import PackageError
+from cabochon.checkpoint.strict_json import parse_object
+from cabochon.errors import PackageError, SourceError
 
 __all__ = ["MISSABLE", "require", "travelling"]
 
@@ -21,6 +22,7 @@ _TRAVELLING = {
     **_TOKENIZER,
     "chat_template.jinja": "the chat template",
 }
+_OBJECTS = {name for name in _TRAVELLING if name.endswith(".json")} - {"config.json", "tokenizer.json"}
 MISSABLE = ("tokenizer", "generation_config", "chat_template")
 
 
@@ -32,12 +34,13 @@ def travelling(files: Mapping[str, Path]) -> dict[str, str]:
 def require(files: Mapping[str, Path], allowed: Collection[str]) -> tuple[str, ...]:
     """Refuse a checkpoint without tokenizer, generation config or chat template, but for what is `allowed`.
 
-    Returns remarks on what is absent and allowed to be. Raises PackageError with everything that is not.
+    Returns remarks on what is absent and allowed to be. Raises PackageError with everything that is not,
+    SourceError for a file that would travel and that no runtime could read.
     """
     for name in allowed:
         if name not in MISSABLE:
             raise PackageError(f"allow_missing names {name!r}; expected one of {', '.join(MISSABLE)}")
-    missing = dict(_missing(files))
+    missing = dict(_missing(files, _check(files)))
     refused = [name for name in missing if name not in allowed]
     if refused:
         raise PackageError(
@@ -49,23 +52,66 @@ def require(files: Mapping[str, Path], allowed: Collection[str]) -> tuple[str, .
     return tuple(f"the package has no {missing[name]}" for name in missing)
 
 
-def _missing(files: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
+def _missing(files: Mapping[str, Path], template: str | None) -> Iterator[tuple[str, str]]:
     if not {"tokenizer.json", "tokenizer_config.json"} <= set(files):
         yield "tokenizer", "tokenizer (tokenizer.json and tokenizer_config.json)"
     if "generation_config.json" not in files:
         yield "generation_config", "generation_config.json"
-    if "chat_template.jinja" not in files and not _template_inside(files):
+    if not template:
         yield "chat_template", "chat template (chat_template.jinja, or in tokenizer_config.json)"
 
 
-def _template_inside(files: Mapping[str, Path]) -> bool:
-    if "tokenizer_config.json" not in files:
-        return False
+def _check(files: Mapping[str, Path]) -> str | None:
+    """Every file that travels can be read as what it is. Returns the chat template, if there is one."""
+    objects = {name: _object(name, file) for name, file in files.items() if name in _OBJECTS}
+    if "tokenizer.json" in files:
+        _check_tokenizer(files["tokenizer.json"])
+    at, template = "tokenizer_config.json: chat_template", _default(objects.get("tokenizer_config.json", {}))
+    if "chat_template.jinja" in files:
+        at = "chat_template.jinja"
+        template = files[at].read_bytes()
+    return None if template is None else _compiled(at, template)
+
+
+def _object(name: str, file: Path) -> dict[str, Any]:
     try:
-        return bool(
-            json.loads(files["tokenizer_config.json"].read_text(encoding="utf-8")).get("chat_template")
-        )
-    except (ValueError, AttributeError) as error:
-        raise PackageError(
-            f"is not a JSON object: {error}", at="tokenizer_config.json", remedy="download the file again"
-        ) from None
+        return parse_object(file.read_bytes())
+    except ValueError as error:
+        raise _unusable(name, f"is no JSON object: {error}") from None
+
+
+def _check_tokenizer(file: Path) -> None:
+    from tokenizers import Tokenizer
+
+    try:
+        Tokenizer.from_buffer(file.read_bytes())
+    except Exception as error:  # tokenizers raises plain Exception
+        raise _unusable(file.name, f"is no tokenizer: {error}") from None
+
+
+def _default(tokenizer: Mapping[str, Any]) -> Any:
+    """The template that tokenizer_config.json holds, or of a list of named ones the default."""
+    found = tokenizer.get("chat_template")
+    if not isinstance(found, list):
+        return found
+    named = (entry for entry in found if isinstance(entry, Mapping) and entry.get("name") == "default")
+    return next((entry.get("template") for entry in named), None)
+
+
+def _compiled(at: str, template: Any) -> str:
+    """The text of a template that jinja2 compiles, in the sandbox and with the extension that a runtime has."""
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(extensions=[loopcontrols])
+    environment.intercepted_binops = frozenset({"*", "**"})  # or compiling would compute 'a' * 10**10
+    try:
+        text = template.decode("utf-8") if isinstance(template, bytes) else template
+        environment.compile(text)
+    except Exception as error:  # jinja2's own and Python's, such as RecursionError
+        raise _unusable(at, f"is no template: {error}") from None
+    return text
+
+
+def _unusable(at: str, what: str) -> SourceError:
+    return SourceError(what, at=at, remedy="download the file again, or take it from the base model")
