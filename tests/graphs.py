@@ -41,6 +41,8 @@ def random_checkpoint(folder: Path, seed: int = 0, **changes: Any) -> Path:
         if len(shape) == 2:
             return rng.standard_normal(shape) / shape[1] ** 0.5
         gain = 4.0 if name == "model.norm.weight" else 0.5 if "post_" in name else 1.0
+        if "q_norm" in name or "k_norm" in name:  # scores of unit size whatever the head's size: else chaos
+            gain = shape[0] ** -0.25
         return gain * (1 + 0.15 * rng.standard_normal(shape))
 
     shapes = expected_shapes(read_text_config(raw))

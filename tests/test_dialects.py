@@ -155,3 +155,66 @@ def test_a_kernel_wants_head_sizes_in_eights(name: str) -> None:
     with pytest.raises(TargetError, match="multiples of 8; this model has 252"):
         trace_text(config, imagined(config), TARGETS[name], PRECISIONS["f16"])
     trace_text(config, imagined(config), TARGETS["default"], PRECISIONS["f16"])
+
+
+# What must be f32 in every precision: angles, softmax, the statistics of norms
+
+
+def made_by(model: ir.Model, op: str) -> list[ir.Node]:
+    return [node for node in model.graph if node.op_type == op]
+
+
+def test_angles_are_f32_up_to_their_cosine(target: str) -> None:
+    _, model = traced(target, "f16")
+    for op in ("Cos", "Sin"):
+        nodes = made_by(model, op)
+        assert len(nodes) == 2 * 2, "two kinds of layers, all positions and the kept ones"
+        for node in nodes:
+            angle = node.inputs[0]
+            assert angle.dtype == ir.DataType.FLOAT
+            assert [v.dtype for v in angle.producer().inputs] == [ir.DataType.FLOAT] * 2
+            position = angle.producer().inputs[0].producer().inputs[0].producer()
+            assert position.op_type == "Cast" and position.inputs[0].dtype == ir.DataType.INT64
+
+
+def test_the_softmax_is_f32(target: str) -> None:
+    _, model = traced(target, "f16")
+    attention = made_by(model, "Attention")
+    for node in attention:
+        assert node.attributes["softmax_precision"].value == int(ir.DataType.FLOAT)
+        assert node.attributes["scale"].value == 1.0
+    softmax = made_by(model, "Softmax")
+    assert all(node.inputs[0].dtype == ir.DataType.FLOAT for node in softmax)
+    kernels = made_by(model, "GroupQueryAttention")  # sums in f32 by itself
+    assert len(attention) + len(softmax) + len(kernels) == 35
+
+
+def test_norms_are_one_operator_with_statistics_in_f32(target: str) -> None:
+    _, model = traced(target, "f16")
+    norms = made_by(model, "RMSNormalization")
+    per_layer, owned = (
+        4 + 1 + 1,
+        2,
+    )  # four norms, one behind the per-layer input, queries; owners: keys and values
+    assert len(norms) == 35 * per_layer + 15 * owned + 2
+    assert all("stash_type" not in node.attributes for node in norms), "the default is f32"
+    assert not {"ReduceMean", "Sqrt", "Pow"} & {node.op_type for node in model.graph}
+
+
+# No second copy of a weight when a session loads
+
+
+@pytest.mark.parametrize("name", ["default", "cuda"])
+def test_no_weight_is_transposed_when_a_session_loads(name: str) -> None:
+    _, model = traced(name)
+    for node in made_by(model, "Transpose"):
+        assert not node.inputs[0].is_initializer(), node.name
+    table = next(v for v in model.graph.initializers.values() if v.name == "model.embed_tokens.weight")
+    assert sorted(node.op_type for node in table.consumers()) == ["FusedMatMul", "Gather"]
+
+
+def test_a_target_that_lacks_kernels_says_so() -> None:
+    for target in TARGETS.values():
+        assert target.kernels <= target.precisions
+        for precision in PRECISIONS:
+            assert precision in target.kernels or target.caveats[precision]

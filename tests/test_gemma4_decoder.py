@@ -240,3 +240,70 @@ def test_half_precision_stays_close(truth: Oracle) -> None:
         found = Graph(TINY, target, "f16").run(ids(40))["logits"][0]
         assert found.dtype == np.float16
         assert difference(found, truth.run(ids(40))[0]) < 2e-2
+
+
+def test_nothing_behind_the_last_key_of_a_row_is_read(left_justified: Graph, truth: Oracle) -> None:
+    """What the kernel left behind the last key may be anything: here it is NaN."""
+    lengths = [20, 12]
+    tokens = [ids(n + 1, seed) for seed, n in enumerate(lengths)]
+    rows = np.stack([np.pad(t[:n], (0, 20 - n)) for t, n in zip(tokens, lengths, strict=True)])
+    past = left_justified.past(left_justified.run(rows, mask=justified(lengths, 20), keep=1))
+    for key, value in past.values():
+        key[1, :, 12:], value[1, :, 12:] = np.nan, np.nan
+    new = np.array([[t[n]] for t, n in zip(tokens, lengths, strict=True)])
+    found = left_justified.run(new, mask=justified([21, 13], 21), past=past)["logits"]
+    for row, t in enumerate(tokens):
+        assert difference(found[row], truth.run(t)[0][-1:]) < EXACT
+
+
+# The attention of the published E2B, narrow in all the rest
+
+E2B_ATTENTION = dict(
+    layer_types=([S] * 4 + [F]) * 7,
+    num_hidden_layers=35,
+    num_kv_shared_layers=20,
+    num_attention_heads=8,
+    head_dim=256,
+    global_head_dim=512,
+    sliding_window=512,
+    hidden_size=96,
+    max_position_embeddings=131_072,
+)
+
+
+@pytest.fixture(scope="module")
+def narrow_e2b(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_checkpoint(tmp_path_factory.mktemp("e2b"), **E2B_ATTENTION)
+
+
+@pytest.mark.parametrize("target", ANYWHERE + LEFT_JUSTIFIED)
+def test_the_attention_of_e2b(narrow_e2b: Path, target: str) -> None:
+    graph, truth = Graph(narrow_e2b, target), Oracle(narrow_e2b)
+    tokens = ids(524)
+    logits, _ = truth.run(tokens)
+    first = graph.run(tokens[:520], keep=3)
+    assert difference(first["logits"][0], logits[517:520]) < EXACT
+    second = graph.run(tokens[520:], mask=np.ones(524), past=graph.past(first, evict=520 - 511))
+    assert difference(second["logits"][0], logits[520:]) < EXACT
+
+
+def test_the_first_feeds_ever_published_for_it_run_as_written(narrow_e2b: Path) -> None:
+    """The lines of the model card that this project began with; only the session is made beforehand."""
+    s = Graph(narrow_e2b, "cuda", "f16").session
+    ids_ = np.array([[2, 105, 236, 107]])
+    scope = {"np": np, "s": s, "ids": ids_}
+    exec(
+        """
+S = ids.shape[1]                          # int64 [1, S] prompt token ids
+feeds = {"input_ids": ids, "attention_mask": np.ones((1, S), np.int64)}
+head = {4:512,9:512,14:512}               # full layers use head_dim 512, else 256
+for i in range(15):
+    hd = head.get(i, 256)
+    feeds[f"past_key_values.{i}.key"]   = np.zeros((1,1,0,hd), np.float16)
+    feeds[f"past_key_values.{i}.value"] = np.zeros((1,1,0,hd), np.float16)
+logits = s.run(["logits"], feeds)[0]       # [1, S, 262144]
+""",
+        scope,
+    )
+    assert scope["logits"].shape == (1, 4, 512)
+    assert difference(scope["logits"][0], Oracle(narrow_e2b).run(ids_[0])[0]) < 2e-2

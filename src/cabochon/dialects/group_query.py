@@ -13,7 +13,7 @@ from cabochon.dialects.default import Default
 from cabochon.dialects.standard import Cache, Sight, Standard, Tokens
 from cabochon.graph import Scope, Value
 
-__all__ = ["GroupQuery", "WebGpu"]
+__all__ = ["GroupQuery", "WebGpu", "layer_table"]
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,16 @@ class Span:
     window: int | None
 
 
+def layer_table(name: str, layer: int) -> str:
+    """The name of one layer's share of the per-layer table `name`: `...{layer}.weight` for `...weight`."""
+    return f"{name.removesuffix('weight')}{layer}.weight"
+
+
 class GroupQuery(Default):
     """Every layer is one GroupQueryAttention; a borrower passes empty keys and values and its owner's cache as past."""
 
     mask = "left-justified"
+    table_per_layer = True
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -123,7 +129,7 @@ class GroupQuery(Default):
         """
         width = w.tensors[w.prefix + "weight"].shape[1] // layers
         rows = [
-            self.Gather(w.columns(f"{i}.weight", "weight", slice(i * width, (i + 1) * width)), ids)
+            self.Gather(w.columns(layer_table("weight", i), "weight", slice(i * width, (i + 1) * width)), ids)
             for i in range(layers)
         ]
         return self.Reshape(self.Concat(*rows, axis=2) * scale, [0, 0, layers, width])

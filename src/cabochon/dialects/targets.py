@@ -15,7 +15,8 @@ __all__ = ["TARGETS", "Target"]
 class Target:
     """Where a package runs: the dialect its graph is written in, the execution provider, and what that can carry.
 
-    `precisions` are those that can be built; `caveats` says, by precision, what a user must know before running one.
+    `precisions` are those that can be built, `kernels` those for which the provider has the kernels that do the work, and
+    `tested` says that the tests run them there. `caveats` says, by precision, what a user must know before running one.
     `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants.
     `head_multiple`: head sizes must be multiples of it.
     """
@@ -24,6 +25,8 @@ class Target:
     dialect: type[Standard]
     provider: str
     precisions: frozenset[str]
+    kernels: frozenset[str]
+    tested: bool
     caveats: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     binding: int | None = None
@@ -65,6 +68,8 @@ TARGETS = {
             Default,
             "CPUExecutionProvider",
             frozenset({"f32", "f16", "bf16"}),
+            frozenset({"f32", "f16"}),
+            True,
             {"bf16": _NO_BF16_CPU + "; for bf16 on a CPU build onnx-standard and run it with OpenVINO"},
         ),
         Target(
@@ -72,15 +77,20 @@ TARGETS = {
             Standard,
             "CPUExecutionProvider",
             frozenset({"f32", "f16", "bf16"}),
+            frozenset({"f32", "f16"}),
+            True,
             {"bf16": _NO_BF16_CPU + "; OpenVINO's CPU plugin runs it"},
         ),
         Target(
             "cuda",
             GroupQuery,
             "CUDAExecutionProvider",
-            frozenset({"f16", "bf16", "f32"}),
+            frozenset({"f32", "f16", "bf16"}),
+            frozenset({"f16", "bf16"}),
+            False,
             {
-                "f32": "GroupQueryAttention has no f32 kernel for CUDA: this graph runs on the CPU provider only"
+                "f32": "GroupQueryAttention has no f32 kernel for CUDA: this graph runs on the CPU provider only",
+                "bf16": "onnxruntime hands no bf16 arrays to Python, so that cabochon's own runtime cannot drive it",
             },
             notes=(_EMPTY_KEYS,),
             head_multiple=8,
@@ -90,6 +100,8 @@ TARGETS = {
             WebGpu,
             "WebGpuExecutionProvider",
             frozenset({"f32", "f16"}),
+            frozenset({"f32", "f16"}),
+            False,
             {
                 "bf16": "WebGPU has no bf16 type",
                 "f16": "the adapter must offer the feature shader-f16",

@@ -16,10 +16,11 @@ __all__ = ["decoder", "frequencies"]
 
 
 class View(NamedTuple):
-    """What a kind of layer sees: how positions turn the heads, and which keys are in sight."""
+    """What a kind of layer sees: how positions turn the heads, which keys are in sight, which positions go on."""
 
     turn: Turn
     sight: Sight
+    kept: Value | None = None  # all
 
 
 def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
@@ -34,33 +35,18 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
 
     x = g.embed(m / "embed_tokens", ids, c.hidden**0.5)
     extras = per_layer_inputs(g, m, c, ids, x)
-
-    def views(tokens: Tokens) -> dict[str, View]:
-        return {
-            kind: View(
-                g.rope(tokens.positions, frequencies(c.rope[kind], layer.head_dim), like=x),
-                g.sight(tokens, held[kind], layer.window, c.heads, layer.kv_heads),
-            )
-            for kind, layer in c.kinds.items()
-        }
-
-    view = views(tokens)
+    seen = views(g, c, tokens, held, like=x)
     for i, layer in enumerate(c.layers):
-        narrow = kept if i == c.first_shared - 1 else None  # once the last owner has its keys and values,
-        if i == c.first_shared:  # nothing but the kept positions matters any more
-            view = views(tokens[kept])
-        extras = g.rows(extras, narrow)
+        if i == c.first_shared:
+            seen = views(g, c, tokens[kept], held, like=x)
+        view = seen[layer.kind]
+        if (
+            i == c.first_shared - 1
+        ):  # the last to make keys and values: from here on only kept positions matter
+            view, extras = view._replace(kept=kept), g.rows(extras, kept)
         with g.scope(f"layers.{i}"):
             x, caches[i] = block(
-                g,
-                m / f"layers.{i}",
-                c,
-                layer,
-                x,
-                part(g, extras, i),
-                caches[layer.cache],
-                view[layer.kind],
-                narrow,
+                g, m / f"layers.{i}", c, layer, x, part(g, extras, i), caches[layer.cache], view
             )
 
     hidden = g.rms_norm(x, m["norm.weight"], c.eps)
@@ -74,6 +60,17 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
         present(g, i, c.layers[i], caches[i])
 
 
+def views(g: Standard, c: TextConfig, tokens: Tokens, held: dict[str, Value], like: Value) -> dict[str, View]:
+    """What each kind of layer sees for these tokens, with so many entries in its caches."""
+    return {
+        kind: View(
+            g.rope(tokens.positions, frequencies(c.rope[kind], layer.head_dim), like),
+            g.sight(tokens, held[kind], layer.window, c.heads, layer.kv_heads),
+        )
+        for kind, layer in c.kinds.items()
+    }
+
+
 def block(
     g: Standard,
     w: Scope,
@@ -83,15 +80,14 @@ def block(
     extra: Value | None,
     cache: Cache,
     view: View,
-    narrow: Value | None,
 ) -> tuple[Value, Cache]:
     """x + attention, then + feed-forward, then + gated per-layer input; scaled.   [B, S, H] -> [B, S or K, H]"""
 
     def norm(v: Value, name: str) -> Value:
         return g.rms_norm(v, w[f"{name}.weight"], c.eps)
 
-    h, cache = attention(g, w / "self_attn", c, layer, norm(x, "input_layernorm"), cache, view, narrow)
-    x = g.rows(x, narrow) + norm(h, "post_attention_layernorm")
+    h, cache = attention(g, w / "self_attn", c, layer, norm(x, "input_layernorm"), cache, view)
+    x = g.rows(x, view.kept) + norm(h, "post_attention_layernorm")
 
     h = feed_forward(g, w / "mlp", norm(x, "pre_feedforward_layernorm"))
     x = x + norm(h, "post_feedforward_layernorm")
@@ -103,14 +99,7 @@ def block(
 
 
 def attention(
-    g: Standard,
-    w: Scope,
-    c: TextConfig,
-    layer: Layer,
-    x: Value,
-    cache: Cache,
-    view: View,
-    narrow: Value | None,
+    g: Standard, w: Scope, c: TextConfig, layer: Layer, x: Value, cache: Cache, view: View
 ) -> tuple[Value, Cache]:
     """softmax(q kᵀ) v, unscaled: the norm of the keys carries the scale. A borrower computes only q."""
 
@@ -125,7 +114,7 @@ def attention(
         k = view.turn(heads("k_proj", layer.kv_heads, w["k_norm.weight"]))
         v = heads("k_proj" if layer.k_eq_v else "v_proj", layer.kv_heads, None)
         y, cache = g.attend(q, k, v, cache, view.sight)
-    return g.linear(g.rows(y, narrow), w / "o_proj"), cache
+    return g.linear(g.rows(y, view.kept), w / "o_proj"), cache
 
 
 def feed_forward(g: Standard, w: Scope, x: Value) -> Value:

@@ -133,7 +133,8 @@ def _limits(facts: Facts) -> Iterator[str]:
     if facts.properties["cabochon.mask"] == "left-justified":
         yield (
             "Rows of `attention_mask` are left-justified: real tokens first, in decode steps too. More than "
-            "one row works for a whole prefill and for single-token steps; chunks with a past go row by row."
+            "one row works for a whole prefill and for single-token steps; chunks with a past go row by row and "
+            "without padding. With padding or several rows, `logits_to_keep` is 0 or 1: the kernel refuses others."
         )
     else:
         yield "Zeros may stand anywhere in `attention_mask`: padding on either side, or tokens taken back."

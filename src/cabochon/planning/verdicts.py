@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from cabochon.checkpoint import Checkpoint
 from cabochon.dialects import TARGETS, Target
+from cabochon.dialects.group_query import layer_table
 from cabochon.gemma4 import Layer, TextConfig
 from cabochon.gemma4.layout import Slot
 from cabochon.planning.sizes import ELEMENT_BYTES, MIB, package_bytes, run_memory, slot_bytes, text_slots
@@ -13,20 +14,15 @@ from cabochon.recipes import PRECISIONS
 __all__ = ["INT32", "Verdict", "verdicts"]
 
 INT32 = 2**31 - 1
-LENGTHS_ONLY = (
-    "left-justified"  # the mask of the targets that take lengths; they count elements in int32 as well
-)
-
-# Packages that are right, and that no released execution provider of their target has the kernels for.
-WITHOUT_KERNELS = {("CPUExecutionProvider", "bf16"), ("CUDAExecutionProvider", "f32")}
 
 
 @dataclass(frozen=True)
 class Verdict:
     """One target in one precision.
 
-    `status` is "runs"; "conditional": it runs where `reason` holds; "builds": the package is right, but its target
-    has no kernels for it; "refused": it is not built. `disk` and `memory` (to run, without caches) are in bytes.
+    `status` is "runs": the tests run it on this provider; "has kernels": the provider has them, and the tests run the
+    graph on the CPU; "conditional": so, where `reason` holds; "builds": the package is right, but its provider lacks
+    kernels; "refused": it is not built. `disk` and `memory` (to run, without caches) are in bytes.
     """
 
     target: str
@@ -86,14 +82,16 @@ def _status(target: Target, precision: str, refused: str, head_sizes: list[int])
     if reason := refused or target.refusal(precision, head_sizes):
         return "refused", reason
     caveat = target.caveats.get(precision, "")
-    if (target.provider, precision) in WITHOUT_KERNELS:
+    if precision not in target.kernels:
         return "builds", caveat
-    return ("conditional" if caveat else "runs"), caveat
+    if caveat:
+        return "conditional", caveat
+    return ("runs" if target.tested else "has kernels"), ""
 
 
 def _as_written(text: list[Slot], target: Target, layers: int) -> list[Slot]:
     """The tensors as the target's graph holds them: where elements are counted in int32, one table per layer."""
-    if target.dialect.mask != LENGTHS_ONLY:
+    if not target.dialect.table_per_layer:
         return text
     return [
         part
@@ -104,13 +102,12 @@ def _as_written(text: list[Slot], target: Target, layers: int) -> list[Slot]:
 
 def _tables(slot: Slot, layers: int) -> list[Slot]:
     rows, columns = slot.shape
-    stem = slot.name.removesuffix("weight")
-    return [Slot(slot.part, f"{stem}{i}.weight", (rows, columns // layers)) for i in range(layers)]
+    return [Slot(slot.part, layer_table(slot.name, i), (rows, columns // layers)) for i in range(layers)]
 
 
 def _int32(target: Target, text: Iterable[Slot], written: list[Slot]) -> Iterator[str]:
     """What an int32 cannot count, and what becomes of it."""
-    if target.dialect.mask != LENGTHS_ONLY:
+    if not target.dialect.table_per_layer:
         return
     for slot in text:
         if slot.elements > INT32:
