@@ -1,12 +1,17 @@
 """Fixtures of all rooms."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from packages import TINY, Packages
+
+# A shell that is not interactive starts `command &` with SIGINT ignored, and so do some CI runners. Python keeps that,
+# and so do the child processes that tests interrupt. A handler is not inherited: they start with the default.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
