@@ -314,12 +314,38 @@ def test_odd_offsets_are_copied(tmp_path):
         ({"precision": "fp16"}, TargetError, "unknown precision 'fp16'; expected one of f32, f16, bf16"),
         ({"target": "webgpu", "precision": "bf16"}, TargetError, "target 'webgpu' cannot carry 'bf16'"),
         ({"weights": "move"}, PackageError, "weights is 'move'; expected 'copy' or 'link'"),
-        ({"logits_to_keep": -1}, PackageError, "logits_to_keep is -1; expected 0, for all, or more"),
+        ({"logits_to_keep": -1}, PackageError, "logits_to_keep is -1; expected 0, for all, or up to 2147483647"),
+        ({"logits_to_keep": 10**20}, PackageError, "is 100000000000000000000; expected 0, for all, or up to 2"),
+        ({"license": "\udcff"}, PackageError, "license is '\\udcff'; expected an identifier, such as apache-2.0"),
+        ({"license": "a\nb"}, PackageError, "license is 'a\\nb'; expected an identifier"),
     ],
 )  # fmt: skip
 def test_wrong_requests_are_refused_before_anything_is_read(tmp_path, options, error, message):
     with pytest.raises(error, match=re.escape(message)):
         build(tmp_path / "no such source", tmp_path / "p", **options)
+
+
+def test_a_source_whose_name_is_no_text(tmp_path):
+    source = copy(tmp_path / os.fsdecode(b"bad\xff"))
+    command = ["cabochon", "build", str(source)]
+    package = build(source, tmp_path / "p", command=command).path
+    assert json.loads((package / "provenance.json").read_bytes())["build"]["command"] == command
+    assert "bad\\udcff" in (package / "README.md").read_text("utf-8")
+    verify_sums(package)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_no_number_is_named(tmp_path, value):
+    def spoil(tensors):
+        dtype, shape, data = tensors["model.norm.weight"]
+        return tensors | {"model.norm.weight": (dtype, shape, np.float32(value).tobytes() + data[4:])}
+
+    source = change(widened(tmp_path / "source"), spoil)
+    for precision in ("f32", "f16"):
+        with pytest.raises(TensorError, match=f"holds {value}; expected finite numbers") as caught:
+            build(source, tmp_path / "p", precision=precision)
+        assert caught.value.at == "model.norm.weight"
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
 def test_what_is_refused_leaves_nothing(tmp_path):

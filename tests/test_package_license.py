@@ -50,6 +50,10 @@ def test_the_text_travels_even_if_the_card_names_it(tmp_path):
         "---\na: 1\na: 2\n---\n",
         "---\n{: ]\n---\n",
         "\xff",
+        "---\nlicense: 2020-13-45\n---\n",
+        "---\nlicense: !!timestamp x\n---\n",
+        "---\nlicense: !!int x\n---\n",
+        "---\nlicense: " + "[" * 5000 + "\n---\n",
     ],
 )
 def test_front_matter_that_cannot_be_read_is_none(tmp_path, text):

@@ -61,7 +61,8 @@ def _describe(facts: Facts, stage: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
+    # A name of undecodable bytes, of the checkpoint or in the command, is spelled \udcff: in JSON the very same.
+    path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 def _sum(stage: Path, digests: Mapping[str, Digest]) -> None:

@@ -22,6 +22,8 @@ from cabochon.recipes import PRECISIONS, Precision
 
 __all__ = ["Built", "build", "trace"]
 
+_MOST_KEPT = 2**31 - 1  # no model has as many positions
+
 
 @dataclass(frozen=True)
 class Built:
@@ -61,10 +63,7 @@ def build(
     """
     started, out = time.monotonic(), Path(out)
     chosen, stored = _choose(target, precision)
-    if weights not in ("copy", "link"):
-        raise PackageError(f"weights is {weights!r}; expected 'copy' or 'link'")
-    if logits_to_keep < 0:
-        raise PackageError(f"logits_to_keep is {logits_to_keep}; expected 0, for all, or more")
+    _check(weights, license, logits_to_keep)
     files.refuse(out)
     checkpoint = open_checkpoint(source, revision=revision, check=read_text_config)
     files.refuse(out, checkpoint.root)
@@ -84,6 +83,15 @@ def _choose(target: str, precision: str) -> tuple[Target, Precision]:
             raise TargetError(f"unknown {what} {name!r}; expected one of {', '.join(known)}")
     TARGETS[target].require(precision)
     return TARGETS[target], PRECISIONS[precision]
+
+
+def _check(weights: str, license: str | None, logits_to_keep: int) -> None:
+    if weights not in ("copy", "link"):
+        raise PackageError(f"weights is {weights!r}; expected 'copy' or 'link'")
+    if license and not license.isprintable():
+        raise PackageError(f"license is {license!a}; expected an identifier, such as apache-2.0")
+    if not 0 <= logits_to_keep <= _MOST_KEPT:
+        raise PackageError(f"logits_to_keep is {logits_to_keep}; expected 0, for all, or up to {_MOST_KEPT}")
 
 
 def trace(

@@ -50,14 +50,13 @@ def find_license(files: Mapping[str, Path], asked: str | None = None) -> License
 def front_matter(card: Path) -> dict[str, Any]:
     """The YAML between the first two lines of dashes of a model card; empty where none can be read."""
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
 
     lines = _text(card).splitlines()
     if not lines or lines[0].strip() != "---" or "---" not in (rest := [line.strip() for line in lines[1:]]):
         return {}
     try:
         found = YAML(typ="safe", pure=True).load("\n".join(lines[1 : rest.index("---") + 1]))
-    except YAMLError:
+    except Exception:  # not YAML's errors alone: a month 13 is a ValueError, a deep nest a RecursionError
         return {}
     return found if isinstance(found, dict) else {}
 
