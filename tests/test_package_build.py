@@ -341,9 +341,9 @@ def test_a_weight_that_is_no_number_is_named(tmp_path, value):
         return tensors | {"model.norm.weight": (dtype, shape, np.float32(value).tobytes() + data[4:])}
 
     source = change(widened(tmp_path / "source"), spoil)
-    for precision in ("f32", "f16"):
+    for precision, weights in (("f32", "copy"), ("f32", "link"), ("f16", "copy")):
         with pytest.raises(TensorError, match=f"holds {value}; expected finite numbers") as caught:
-            build(source, tmp_path / "p", precision=precision)
+            build(source, tmp_path / "p", precision=precision, weights=weights)
         assert caught.value.at == "model.norm.weight"
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 

@@ -1,5 +1,6 @@
 """The content of a package, written into its stage: weights, graph, side files, documents, checksums."""
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,9 @@ def assemble(facts: Facts, layout: Layout, stage: Path, progress: Progress) -> N
     linked = {name: (stage / name).stat().st_size for name in layout.links}
     progress.start(layout.nbytes + sum(linked.values()))
     digests = {name: Digest(n, files.sha256(stage / name, progress.advance)) for name, n in linked.items()}
+    for weight in weights:
+        if layout.places[weight.name or ""].location in linked:  # in memory by now: they were hashed
+            deque(weight.blocks(), maxlen=0)  # raises for a value that is no finite number
     if layout.data is not None:
         digests[layout.data] = Digest(
             layout.nbytes, write_weights(weights, layout, stage / layout.data, progress)
