@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cabochon.errors import RequestError
-from cabochon.runtime.columns import Eviction, evictable, eviction_limit, extended
+from cabochon.runtime.columns import Eviction, check_kept, evictable, eviction_limit, extended
 
 TIGHT = Eviction(8, reserve=0, slack=0)
 
@@ -37,11 +37,25 @@ def test_extended(mask: Any, real: Any, left: bool, expected: Any):
         ([[], []], [[1, 1], [0, 1]], "a row with a gap or padding in front"),
         ([[1], [1]], [[1], [0]], "a row with a gap or padding in front"),
         ([[1, 1]], [[1], [1]], "2 rows fed to a state of 1"),
+        ([[1, 1]], [[1, 1, 0]], "padding behind new tokens after 2 columns"),
     ],
 )
 def test_what_a_kernel_of_lengths_would_compute_wrongly_is_refused(mask: Any, real: Any, message: str):
     with pytest.raises(RequestError, match=message):
         extended(np.array(mask, bool), np.array(real, bool), left_justified=True)
+
+
+@pytest.mark.parametrize(
+    ("keep", "real", "left"),
+    [(2, [[1, 1], [1, 0]], False), (1, [[1, 0]], True), (0, [[1, 0]], True), (9, [[1, 1]], True)],
+)
+def test_kept_positions_that_are_right(keep: int, real: Any, left: bool):
+    check_kept(keep, np.array(real, bool), left)
+
+
+def test_kept_positions_in_the_padding_are_refused():
+    with pytest.raises(RequestError, match="the last 2 logits of rows with padding"):
+        check_kept(2, np.array([[1, 1], [1, 0]], bool), left_justified=True)
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,35 @@ def test_the_template_file_goes_before_the_tokenizers(tmp_path: Path):
     ("files", "message"),
     [
         ({"config": "{"}, "config.json: not JSON"),
+        ({"config": "[" * 100_000}, "config.json: not JSON"),
         ({"generation_config": "[]"}, "generation_config.json: a list; expected an object"),
+        ({"generation_config": {"temperature": "hot"}}, "generation_config.json: temperature: 'hot'; expected"),
+        ({"generation_config": {"max_new_tokens": "5"}}, "generation_config.json: max_new_tokens: '5'; expected"),
+        ({"generation_config": {"eos_token_id": [[1]]}}, "generation_config.json: eos_token_id: [[1]]; expected"),
+        ({"config": {"text_config": 5}}, "config.json: text_config: 5; expected an object"),
+        ({"config": {"num_attention_heads": "x"}}, "config.json: num_attention_heads: 'x'; expected a whole number"),
+        ({"config": {"text_config": {"bos_token_id": -3}}}, "config.json: text_config: bos_token_id: -3; expected"),
+        ({"tokenizer_config": {"chat_template": 5}}, "tokenizer_config.json: chat_template: 5; expected a template"),
+        ({"tokenizer_config": {"chat_template": ["x"]}}, "tokenizer_config.json: chat_template: ['x']"),
+        ({"tokenizer_config": {"chat_template": [{"name": "default"}]}}, "tokenizer_config.json: chat_template: [{"),
+        ({"tokenizer_config": {"model_specific_special_tokens": [1]}}, "model_specific_special_tokens: [1]; expected"),
     ],
-)
+)  # fmt: skip
 def test_broken_files_are_named(tmp_path: Path, files: dict[str, object], message: str):
     with pytest.raises(PackageError) as caught:
         folder(tmp_path, **files)
     assert message in str(caught.value)
+
+
+def test_a_template_is_text(tmp_path: Path):
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(PackageError, match=r"chat_template\.jinja: not UTF-8 text"):
+        folder(tmp_path)
+
+
+def test_numbers_are_read_as_such_and_null_is_absent(tmp_path: Path):
+    read = folder(tmp_path, generation_config={"top_k": 50.0, "seed": 3, "min_p": None})
+    assert (read.generation["top_k"], type(read.generation["top_k"]), read.remarks) == (50, int, ())
 
 
 def test_no_package(tmp_path: Path):

@@ -233,12 +233,40 @@ def test_what_memory_cannot_hold_is_refused_with_the_bytes(model: Model, monkeyp
         ([], {}, "an empty prompt"),
         ("x", {"top_q": 1}, "top_q: unknown option"),
         ([[2], []], {}, "an empty prompt"),
+        (
+            [2] * 4096,
+            {},
+            "a prompt of 4096 tokens, which leaves no room for an answer; the model has 4096 positions",
+        ),
     ],
 )
 def test_requests_are_refused(model: Model, prompt: Any, options: Any, message: str):
     with pytest.raises(RequestError) as caught:
         model.generate(prompt, **options)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ([], {}, "an empty prompt"),
+        ([2] * 4097, {}, "a prompt of 4097 tokens; the model has 4096 positions"),
+        ([2], {"chunk": 0}, "chunk: 0; expected a whole number from 1"),
+        ([2], {"chunk": -1}, "chunk: -1"),
+    ],
+)
+def test_forward_is_refused(model: Model, prompt: Any, options: Any, message: str):
+    with pytest.raises(RequestError) as caught:
+        model.forward(prompt, **options)
+    assert message in str(caught.value)
+
+
+def test_weights_that_are_no_numbers_are_noticed(packages: Packages, tmp_path: Path):
+    folder = shutil.copytree(packages(), tmp_path / "p")
+    data = (folder / "model.onnx.data").stat().st_size
+    (folder / "model.onnx.data").write_bytes(np.full(data // 4, np.nan, "<f4").tobytes() + bytes(data % 4))
+    with pytest.raises(PackageError, match="logits: the largest logit is NaN or infinite"):
+        cabochon.load(folder, threads=1).generate([2, 30], greedy=True)
 
 
 def test_a_package_without_a_tokenizer_takes_ids(packages: Packages, tmp_path: Path, recorded: Any):

@@ -1,13 +1,17 @@
 """Prompts of every kind become ids."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cabochon.errors import RequestError
+from cabochon.errors import PackageError, RequestError
 from cabochon.runtime import Model
-from cabochon.runtime.prompts import is_batch
+from cabochon.runtime.folder import open_folder
+from cabochon.runtime.prompts import Prompts, is_batch
+from packages import Packages
 
 CHAT = [{"role": "user", "content": "Hello"}]
 
@@ -48,6 +52,13 @@ def test_ids_are_taken_as_they_are(model: Model):
     assert model.prompt_ids([7, 2, 2, 8]) == model.prompt_ids(np.array([7, 2, 2, 8])) == [7, 2, 2, 8]
 
 
+def test_a_bos_outside_the_vocabulary_is_named(packages: Packages, tmp_path: Path):
+    folder = shutil.copytree(packages(), tmp_path / "p")
+    (folder / "config.json").write_text('{"bos_token_id": 512}')
+    with pytest.raises(PackageError, match=r"config\.json: bos_token_id: 512; expected a token id below 512"):
+        Prompts(open_folder(folder), vocabulary=512)
+
+
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
@@ -58,6 +69,10 @@ def test_ids_are_taken_as_they_are(model: Model):
         (np.zeros((1, 2), int), "prompt[0]: [0, 0]; expected a token id"),
         (5, "prompt: 5; expected text, messages or token ids"),
         (None, "prompt: None; expected text"),
+        ([2, True], "prompt[1]: True; expected a token id"),
+        (b"abc", "prompt: b'abc'; expected text, messages or token ids"),
+        ("a\udcff", "prompt: '\\udcff' at character 1; expected Unicode text"),
+        ([{"role": "user", "content": "\ud83d"}], "prompt: '\\ud83d' at character 5; expected Unicode text"),
     ],
 )
 def test_what_is_no_prompt_is_refused(model: Model, prompt: Any, message: str):

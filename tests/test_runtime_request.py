@@ -28,6 +28,8 @@ def test_one_stop_string_or_many():
         ({"max_new_tokens": 0}, "max_new_tokens: 0; expected a whole number from 1"),
         ({"prefill_chunk": 2.5}, "prefill_chunk: 2.5; expected a whole number from 1"),
         ({"top_p": 7.0}, "top_p: 7.0"),
+        ({"stop": [1]}, "stop: [1]; expected text or a list of texts"),
+        ({"hooks": max}, "hooks: <built-in function max>; expected a list of functions"),
     ],
 )
 def test_options_are_refused(options: dict[str, object], message: str):
@@ -43,7 +45,17 @@ def test_room(limit: int | None, tokens: int, room: int):
     assert read_request({"max_new_tokens": limit}, {}).room(tokens, positions=100, usual=50) == room
 
 
-@pytest.mark.parametrize(("limit", "tokens"), [(None, 100), (91, 10), (1, 0)])
-def test_no_room(limit: int | None, tokens: int):
-    with pytest.raises(RequestError, match="the model has 100 positions"):
+@pytest.mark.parametrize(
+    ("limit", "tokens", "message"),
+    [
+        (None, 100, "context: a prompt of 100 tokens, which leaves no room for an answer; the model has 100 positions\n"
+         "  -> shorten the prompt"),
+        (91, 10, "context: a prompt of 10 tokens and 91 new ones; the model has 100 positions\n"
+         "  -> shorten the prompt or ask for fewer new tokens"),
+        (1, 0, "prompt: an empty prompt; expected at least one token\n  -> give text or token ids"),
+    ],
+)  # fmt: skip
+def test_no_room(limit: int | None, tokens: int, message: str):
+    with pytest.raises(RequestError) as caught:
         read_request({"max_new_tokens": limit}, {}).room(tokens, positions=100, usual=50)
+    assert str(caught.value) == message

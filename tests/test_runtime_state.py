@@ -161,6 +161,76 @@ def test_ragged_prefill_in_one_step(state: Callable[..., State]):
     assert batch.tokens == [[*rows[0], 99], [*rows[1], 98]]
 
 
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda s: (s.rewind(30), s.compact(), s.evict()),
+        lambda s: (s.compact(), s.evict()),
+        lambda s: (s.select([0]), s.evict()),
+        lambda s: s.evict(),
+    ],
+    ids=["rewind", "compact", "select", "evict"],
+)
+def test_caches_own_what_they_hold(state: Callable[..., State], drop: Callable[[State], object]):
+    """Memory that a dropped cache frees is overwritten before the next step reads."""
+    one = state(Eviction(WINDOW, reserve=0, slack=99))
+    one.step([IDS[:37]] * 2)
+    one.select([0])
+    drop(one)
+    junk = [np.full(size, 1e9, np.float32) for size in (64, 128, 256, 512, 1024) for _ in range(200)]
+    close(one.step([[77]]).logits[0, -1], whole(state, [*one.tokens[0]])[-1])
+    assert len(junk) == 1000
+
+
+@pytest.mark.parametrize(
+    ("ids", "options", "message"),
+    [
+        ([[]], {}, "input_ids: float64 (1, 0); expected whole numbers [rows, tokens]"),
+        ([[2, 3], [4]], {}, "input_ids: float64 (0,); expected whole numbers [rows, tokens]"),
+        ([2, 3], {}, "input_ids: int64 (2,)"),
+        ([[2.5]], {}, "input_ids: float64 (1, 1)"),
+        ([[2, -1]], {}, "input_ids: ids from -1 to 2; expected token ids from 0 to 511"),
+        ([[2, 512]], {}, "input_ids: ids from 2 to 512; expected token ids from 0 to 511"),
+        ([[2, 3]], {"keep": -1}, "keep: -1; expected a whole number from 0"),
+        ([[2, 3]], {"real": [[1]]}, "real: (1, 1); expected the shape of the ids, (1, 2)"),
+    ],
+)
+def test_steps_are_refused(state: Callable[..., State], ids: Any, options: Any, message: str):
+    with pytest.raises(RequestError) as caught:
+        state().step(ids, **options)
+    assert str(caught.value).startswith(message)
+
+
+def test_padding_where_a_kernel_of_lengths_errs_is_refused(packages: Packages):
+    one = State(packages.model("tiny", "cuda").session, TIGHT)
+    with pytest.raises(RequestError, match="the last 2 logits of rows with padding"):
+        one.step([[2, 3, 0]], real=[[1, 1, 0]], keep=2)
+    one.prefill(IDS[:5])
+    with pytest.raises(RequestError, match="padding behind new tokens after 5 columns"):
+        one.step([[9, 10, 0]], real=[[1, 1, 0]])
+    assert one.tokens == [IDS[:5]]
+
+
+def test_a_state_rewound_to_nothing_is_a_fresh_one(state: Callable[..., State]):
+    one = state()
+    one.prefill(IDS[:5])
+    one.rewind(0)
+    assert one.mask.shape == (1, 0)
+    close(one.step([[2, 5, 6, 0]], real=[[1, 1, 1, 0]]).logits[0, -1], whole(state, [2, 5, 6])[-1])
+
+
+@pytest.mark.parametrize("chunk", [0, -1, 1.5])
+def test_a_chunk_has_a_token(state: Callable[..., State], chunk: Any):
+    for call in (lambda: state(chunk=chunk), lambda: state().prefill([2], chunk=chunk)):
+        with pytest.raises(RequestError, match=r"chunk: .*; expected a whole number from 1"):
+            call()
+
+
+def test_no_tokens_are_no_prefill(state: Callable[..., State]):
+    with pytest.raises(RequestError, match="at least one of each"):
+        state().prefill([])
+
+
 def test_drivers_get_a_state_of_their_own(model: Model):
     one = model.state(chunk=4)
     assert one.eviction == Eviction.usual(WINDOW)

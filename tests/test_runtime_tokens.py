@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cabochon.errors import PackageError
+from cabochon.errors import PackageError, RequestError
 from cabochon.runtime.tokens import Tokens, unused_character
 from packages import TINY
 
@@ -44,6 +44,36 @@ def test_control_tokens_that_are_not_special_in_the_file_are_controls_too(tmp_pa
     ids = tokens.text("a<turn|>b")
     assert END not in ids
     assert tokens.decode(ids) == "a<turn|>b"
+
+
+def test_what_the_tokenizer_does_not_know_is_its_unknown_token(tmp_path: Path):
+    data = json.loads((FOLDER / "tokenizer.json").read_text())
+    data["model"]["byte_fallback"] = False
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    tokens = Tokens(tmp_path / "tokenizer.json", CONFIG)
+    assert tokens.controls["<unk>"] in tokens.text("a 🦄 b")
+    assert END not in tokens.text("a 🦄<turn|>b")
+
+
+def test_a_control_token_that_is_not_spelled_is_refused(tmp_path: Path):
+    data = json.loads((FOLDER / "tokenizer.json").read_text())
+    data["normalizer"] = {"type": "Replace", "pattern": {"String": "@"}, "content": "<turn|>"}
+    turn = next(t for t in data["added_tokens"] if t["content"] == "<turn|>")
+    turn.update(special=False, normalized=True)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(RequestError, match=r"'a@' becomes the control token '<turn\|>'; expected letters"):
+        Tokens(tmp_path / "tokenizer.json", CONFIG).text("a@")
+
+
+@pytest.mark.parametrize("text", ["ab\udcff", "ab\ud83d"])
+def test_half_a_character_is_refused(tokens: Tokens, text: str):
+    with pytest.raises(RequestError, match=r"prompt: '\\ud...' at character 2; expected Unicode text"):
+        tokens.text(text)
+
+
+@pytest.mark.parametrize("named", [{}, {"model_specific_special_tokens": None}])
+def test_more_named_tokens_may_be_absent(named: dict[str, None]):
+    assert Tokens(FOLDER / "tokenizer.json", {**CONFIG, **named}).bos == BOS
 
 
 def test_marked_up_text_means_its_control_tokens(tokens: Tokens):

@@ -1,11 +1,9 @@
 """The chat template: messages to marked-up text, in a sandbox, as transformers renders it."""
 
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
-from cabochon.errors import PackageError, RequestError
+from cabochon.errors import RequestError
 from cabochon.runtime.tokens import Tokens, unused_character
 
 Message = Mapping[str, Any]
@@ -16,42 +14,14 @@ class Chat:
 
     def __init__(self, source: str, tokens: Tokens, *, at: str = "chat_template.jinja") -> None:
         """Raise PackageError for a template that does not parse."""
-        import jinja2
-        import jinja2.ext
-        import jinja2.sandbox
+        from cabochon.runtime.sandbox import Template
 
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-        )
-        environment.filters["tojson"] = _tojson
-        names: dict[str, Any] = environment.globals
-        names.update(raise_exception=_refuse, strftime_now=_now)
-        self._tokens, self._at, self._error = tokens, at, jinja2.TemplateError
-        try:
-            self._template = environment.from_string(source)
-        except jinja2.TemplateError as error:
-            raise PackageError(
-                f"not a template: {error}", at=at, remedy="take the source's own template"
-            ) from error
+        self._tokens, self._template = tokens, Template(source, at=at)
 
     def render(self, messages: Sequence[Message], **options: Any) -> str:
         """The template's text for these messages; `options` are the template's own (tools, enable_thinking ...)."""
-        try:
-            return self._template.render(
-                **{
-                    "add_generation_prompt": True,
-                    "tools": None,
-                    **self._tokens.named,
-                    **options,
-                    "messages": messages,
-                }
-            )
-        except (self._error, TypeError, ValueError, AttributeError, KeyError) as error:
-            raise RequestError(
-                f"the template fails on these messages: {type(error).__name__}: {error}",
-                at=self._at,
-                remedy="check the roles and contents of the messages and the template's options",
-            ) from error
+        usual = {"add_generation_prompt": True, "tools": None, **self._tokens.named}
+        return self._template.render({**usual, **options, "messages": messages})
 
     def ids(self, messages: Sequence[Message], **options: Any) -> list[int]:
         """Token ids with exactly one BOS; control tokens are the template's own, never a message's."""
@@ -75,17 +45,3 @@ def _check(message: Any, at: str) -> None:
             or not isinstance(part.get("text"), str)
         ):
             raise RequestError(f"part {part!r}; this package takes parts of type 'text' only", at=at)
-
-
-def _tojson(
-    value: Any, ensure_ascii: bool = False, indent: int | None = None, sort_keys: bool = False
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, sort_keys=sort_keys)
-
-
-def _refuse(message: str) -> None:
-    raise RequestError(message, at="chat template", remedy="follow what the template asks of messages")
-
-
-def _now(form: str) -> str:
-    return datetime.now().strftime(form)

@@ -44,7 +44,7 @@ def extended(mask: np.ndarray, real: np.ndarray, left_justified: bool) -> np.nda
 
     Raises RequestError where a kernel that takes lengths would silently compute something else.
     """
-    if real.shape[0] != mask.shape[0]:
+    if len(real) != len(mask):
         raise RequestError(f"{real.shape[0]} rows fed to a state of {mask.shape[0]}", at="input_ids")
     if not left_justified:
         return np.concatenate([mask, real], 1)
@@ -53,8 +53,16 @@ def extended(mask: np.ndarray, real: np.ndarray, left_justified: bool) -> np.nda
         raise refused(f"{rows} rows with {new} new tokens each after {columns} columns", "feed row by row")
     if (real[:, 1:] & ~real[:, :-1]).any() or not real[:, 0].all():
         raise refused("a row with a gap or padding in front", "put real tokens first in every row")
+    if columns and not real.all():
+        raise refused(f"padding behind new tokens after {columns} columns", "feed the real tokens only")
     lengths = mask.sum(1) + real.sum(1)
     return np.arange(columns + new) < lengths[:, None]
+
+
+def check_kept(keep: int, real: np.ndarray, left_justified: bool) -> None:
+    """Raise RequestError where the last `keep` positions of rows [B, S] are not those of their last tokens."""
+    if left_justified and keep > 1 and not real.all():
+        raise refused(f"the last {keep} logits of rows with padding", "keep 1 or 0 (all), or feed row by row")
 
 
 def evictable(mask: np.ndarray, keep: int) -> int:

@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from cabochon.errors import PackageError
+from cabochon.runtime.kinds import checked
 
 HONOURED = {
     "do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "eos_token_id",
+    "seed",
 }  # fmt: skip
 INERT = {
     "bos_token_id", "pad_token_id", "transformers_version", "cache_implementation", "use_cache", "_from_model_config",
     "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
 }  # fmt: skip
+TEXT = ("eos_token_id", "bos_token_id", "num_attention_heads")
+REMEDY = "correct the file, or build the package again from a source that has it right"
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A package on disk: its JSON files as they are, {} where a file is absent, and its chat template."""
+    """A package on disk: its JSON files, {} where one is absent, and its chat template. What we read is checked."""
 
     path: Path
     config: Mapping[str, Any]
@@ -36,7 +40,7 @@ class Folder:
     def eos_token_ids(self) -> frozenset[int]:
         """End-of-sequence ids of generation_config.json, of config.json and of its text_config."""
         sources = (self.generation, self.config, self.text_config)
-        return frozenset(i for s in sources for i in _several(s.get("eos_token_id")))
+        return frozenset(i for s in sources for i in s.get("eos_token_id") or ())
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -53,36 +57,34 @@ def open_folder(package: str | Path) -> Folder:
         raise PackageError(
             f"{found}; expected a package", at=str(path), remedy="make one with `cabochon build`"
         )
-    tokenizer = _json(path / "tokenizer_config.json")
-    template = path / "chat_template.jinja"
-    text = (
-        template.read_text(encoding="utf-8")
-        if template.is_file()
-        else _default(tokenizer.get("chat_template"))
-    )
-    return Folder(path, _json(path / "config.json"), _json(path / "generation_config.json"), tokenizer, text)
+    tokenizer = _object(path / "tokenizer_config.json", ("chat_template", "model_specific_special_tokens"))
+    own = path / "chat_template.jinja"
+    template = _text(own) if own.is_file() else tokenizer.get("chat_template")
+    generation = _object(path / "generation_config.json", HONOURED)
+    return Folder(path, _config(path / "config.json"), generation, tokenizer, template)
 
 
-def _json(path: Path) -> Mapping[str, Any]:
+def _config(path: Path) -> Mapping[str, Any]:
+    config = _object(path, ("text_config", *TEXT))
+    inner = config.get("text_config")
+    return {**config, "text_config": checked(inner, TEXT, f"{path}: text_config")} if inner else config
+
+
+def _object(path: Path, names: Iterable[str]) -> Mapping[str, Any]:
+    """A JSON file; those of its entries that we read are checked."""
     if not path.is_file():
         return {}
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise PackageError(f"not JSON: {error}", at=str(path), remedy="build the package again") from error
+        read = json.loads(_text(path))
+    except (ValueError, RecursionError) as error:
+        raise PackageError(f"not JSON: {error}", at=str(path), remedy=REMEDY) from error
     if not isinstance(read, dict):
-        raise PackageError(
-            f"a {type(read).__name__}; expected an object", at=str(path), remedy="build the package again"
-        )
-    return read
+        raise PackageError(f"a {type(read).__name__}; expected an object", at=str(path), remedy=REMEDY)
+    return checked(read, names, str(path))
 
 
-def _default(template: Any) -> str | None:
-    """tokenizer_config.json holds one template or a list of named ones."""
-    if isinstance(template, list):
-        return next((t["template"] for t in template if t.get("name") == "default"), None)
-    return template
-
-
-def _several(ids: Any) -> Iterable[int]:
-    return ids if isinstance(ids, list) else () if ids is None else (ids,)
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise PackageError(f"not UTF-8 text: {error}", at=str(path), remedy=REMEDY) from error

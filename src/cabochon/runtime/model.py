@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Unpack, overload
 
 import numpy as np
 
-from cabochon.errors import RequestError
 from cabochon.runtime import memory
 from cabochon.runtime.chat import Message
 from cabochon.runtime.columns import Eviction, eviction_limit
@@ -15,7 +14,7 @@ from cabochon.runtime.flow import Stops
 from cabochon.runtime.folder import Folder, open_folder
 from cabochon.runtime.generation import Generation, Row, answer, answer_all
 from cabochon.runtime.prompts import Prompt, Prompts, is_batch, lacking
-from cabochon.runtime.request import MAX_NEW_TOKENS, Options, Request, read_request
+from cabochon.runtime.request import MAX_NEW_TOKENS, Options, Request, check_positions, read_request
 from cabochon.runtime.sampling import Sampler
 from cabochon.runtime.session import Session
 from cabochon.runtime.state import PREFILL_CHUNK, State, stack
@@ -104,9 +103,9 @@ class Model:
 
     def forward(self, prompt: Prompt, *, hidden: bool = True, chunk: int = PREFILL_CHUNK) -> Forward:
         """Logits and hidden tap at every position of a prompt; nothing is kept."""
-        ids = self.prompt_ids(prompt)
+        ids, state = self.prompt_ids(prompt), self.state(chunk)
+        check_positions(len(ids), 0, self.session.ports.contract.max_positions)
         self._admit([len(ids)], 0, chunk, extra=2 * 4 * len(ids) * self.session.ports.vocabulary)
-        state = self.state(chunk)
         steps = [state.step([ids[n : n + chunk]], keep=0, hidden=hidden) for n in range(0, len(ids), chunk)]
         parts = zip(*((s.logits, s.hidden) for s in steps), strict=True)
         logits, taps = ([p[0] for p in part if p is not None] for part in parts)
@@ -126,14 +125,10 @@ class Model:
     def _admit(self, lengths: Sequence[int], new: int, chunk: int, *, held: int = 0, extra: int = 0) -> None:
         """Raise RequestError with the bytes where rows of these lengths and `new` tokens each would not fit."""
         ports, tokens = self.session.ports, max(lengths) + new
-        if not max(lengths) or tokens > ports.contract.max_positions:
-            raise RequestError(
-                f"{tokens} tokens; the model has {ports.contract.max_positions} positions", at="context"
-            )
         need = extra + memory.needed(
             ports, rows=len(lengths), tokens=tokens, chunk=min(chunk, max(lengths)),
             sliding=self._most_columns(lengths),
-            heads=self.folder.text_config.get("num_attention_heads", 1),
+            heads=self.folder.text_config.get("num_attention_heads") or 1,
         )  # fmt: skip
         have = memory.available() if self.session.device == "cpu" else None
         memory.check_fits(need, have, held=held, tokens=tokens)

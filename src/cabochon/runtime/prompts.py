@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cabochon.errors import RequestError
+from cabochon.errors import PackageError, RequestError
 from cabochon.runtime.chat import Chat, Message
 from cabochon.runtime.folder import Folder
 from cabochon.runtime.request import Request
@@ -22,6 +22,12 @@ class Prompts:
         """`vocabulary` bounds the ids a caller may give."""
         path = folder.path / "tokenizer.json"
         bos = folder.text_config.get("bos_token_id")
+        if bos is not None and bos >= vocabulary:
+            raise PackageError(
+                f"{bos}; expected a token id below {vocabulary}",
+                at=f"{folder.path / 'config.json'}: bos_token_id",
+                remedy="correct the file or take the entry out",
+            )
         self.tokens = Tokens(path, folder.tokenizer, bos) if path.is_file() else None
         self.chat = Chat(folder.template, self.tokens) if self.tokens and folder.template else None
         self._vocabulary = vocabulary
@@ -30,7 +36,9 @@ class Prompts:
         """The ids to feed; raise RequestError for a prompt that is none or that the package cannot read."""
         if isinstance(prompt, str):
             return self._of_text(prompt, request.parse_special)
-        if not isinstance(prompt, Sequence | np.ndarray):
+        if not isinstance(prompt, Sequence | np.ndarray) or isinstance(
+            prompt, bytes | bytearray | memoryview
+        ):
             raise RequestError(f"{prompt!r}; expected text, messages or token ids", at="prompt")
         prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else list(prompt)
         if prompt and all(isinstance(p, Mapping) for p in prompt):
@@ -51,7 +59,8 @@ class Prompts:
         return self.chat.ids(messages, **template)
 
     def _check(self, token: Any, at: str) -> None:
-        if not isinstance(token, int | np.integer) or not 0 <= token < self._vocabulary:
+        known = isinstance(token, int | np.integer) and not isinstance(token, bool)
+        if not known or not 0 <= token < self._vocabulary:
             raise RequestError(f"{token!r}; expected a token id from 0 to {self._vocabulary - 1}", at=at)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from cabochon.errors import RequestError
+from cabochon.runtime.kinds import checked
 from cabochon.runtime.sampling import Hook, Sampling, sampling
 from cabochon.runtime.state import PREFILL_CHUNK
 
@@ -57,35 +58,40 @@ class Request:
 
     def room(self, tokens: int, positions: int, usual: int = MAX_NEW_TOKENS) -> int:
         """How many tokens may follow a prompt of `tokens`; raise RequestError where they exceed the positions."""
-        new = self.limit or max(1, min(usual, positions - tokens))
-        if tokens and tokens + new <= positions:
-            return new
-        found = f"a prompt of {tokens} tokens and {new} new ones" if tokens else "an empty prompt"
+        check_positions(tokens, self.limit, positions)
+        return self.limit or min(usual, positions - tokens)
+
+
+def check_positions(tokens: int, new: int | None, positions: int) -> None:
+    """Raise RequestError where a prompt is empty or leaves no room for `new` tokens (None: at least one)."""
+    if not tokens:
         raise RequestError(
-            f"{found}; the model has {positions} positions", at="context", remedy="shorten one of them"
+            "an empty prompt; expected at least one token", at="prompt", remedy="give text or token ids"
         )
+    if tokens + (1 if new is None else new) <= positions:
+        return
+    found = f"a prompt of {tokens} tokens" + (f" and {new} new ones" if new else "")
+    if new is None:
+        found += ", which leaves no room for an answer"
+    raise RequestError(
+        f"{found}; the model has {positions} positions",
+        at="context",
+        remedy="shorten the prompt" + (" or ask for fewer new tokens" if new else ""),
+    )
 
 
 def read_request(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Request:
     """Complete `options` from generation_config.json (`defaults`); raise RequestError for one that is wrong."""
     for name in options.keys() - Options.__annotations__.keys():
         raise RequestError(f"unknown option; expected {', '.join(Options.__annotations__)}", at=name)
-    given = {k: v for k, v in options.items() if v is not None}
-    stop = given.get("stop", ())
+    given = {k: v for k, v in checked(options, options).items() if v is not None}
     return Request(
         how=sampling(defaults, {k: given.get(k) for k in SAMPLING}, greedy=given.get("greedy")),
-        limit=_count(given, "max_new_tokens"),
-        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        limit=given.get("max_new_tokens"),
+        stop=given.get("stop", ()),
         ignore_eos=given.get("ignore_eos", False),
-        hooks=tuple(given.get("hooks", ())),
-        chunk=_count(given, "prefill_chunk") or PREFILL_CHUNK,
+        hooks=given.get("hooks", ()),
+        chunk=given.get("prefill_chunk", PREFILL_CHUNK),
         parse_special=given.get("parse_special", False),
         template=given.get("template", {}),
     )
-
-
-def _count(given: Mapping[str, Any], name: str) -> int | None:
-    value = given.get(name)
-    if value is not None and (not isinstance(value, int) or value < 1):
-        raise RequestError(f"{value!r}; expected a whole number from 1", at=name)
-    return value

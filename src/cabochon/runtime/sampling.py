@@ -1,13 +1,12 @@
 """From logits to one token. All arithmetic is numpy's; steps come in the order of transformers' generate()."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cabochon.errors import RequestError
+from cabochon.errors import PackageError, RequestError
 
 Hook = Callable[[Sequence[int], np.ndarray], np.ndarray]
 """A logits processor: (ids so far, logits [V] float32) -> logits [V]. Runs after the penalty, before the
@@ -25,28 +24,6 @@ class Sampling:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     seed: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raise RequestError for a value outside its range."""
-        _within(
-            "temperature", self.temperature, 0 < self.temperature < math.inf, "above 0 (0 itself is greedy)"
-        )
-        _within(
-            "top_k",
-            self.top_k,
-            self.top_k >= 0 and self.top_k % 1 == 0,
-            "a whole number from 0 (off)",
-        )
-        _within("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
-        _within("min_p", self.min_p, 0 <= self.min_p <= 1, "from 0 (off) to 1")
-        penalty = self.repetition_penalty
-        _within("repetition_penalty", penalty, 0 < penalty < math.inf, "above 0 (1 is off)")
-        _within("seed", self.seed, self.seed is None or self.seed >= 0, "a whole number from 0")
-
-
-def _within(name: str, value: object, good: bool, expected: str) -> None:
-    if not good:
-        raise RequestError(f"{value!r}; expected {expected}", at=name)
 
 
 def sampling(
@@ -86,7 +63,8 @@ def penalised(logits: np.ndarray, ids: Sequence[int], penalty: float) -> np.ndar
 
 def candidates(logits: np.ndarray, how: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """The ids that may be drawn and their probabilities (float64, sum 1): temperature, top-k, top-p, min-p."""
-    scores = logits.astype(np.float64) / how.temperature
+    with np.errstate(over="ignore"):  # next to a temperature of 0 all but the largest become -inf
+        scores = (logits.astype(np.float64) - logits.max()) / how.temperature
     ids = np.flatnonzero(scores > -np.inf)
     if 0 < how.top_k < len(ids):
         ids = ids[scores[ids] >= np.partition(scores[ids], -how.top_k)[-how.top_k]]
@@ -122,7 +100,13 @@ class Sampler:
 
     def __call__(self, ids: Sequence[int], logits: np.ndarray) -> int:
         """The next token after `ids`, from logits [V]."""
-        logits = penalised(logits, ids, self.how.repetition_penalty)
+        if not _drawable(logits):
+            raise PackageError(
+                "the largest logit is NaN or infinite; expected a number",
+                at="logits",
+                remedy="the weights hold what is no number, or float16 is too small: build with --precision f32",
+            )
+        logits = self._penalised(ids, logits)
         for hook in self.hooks:
             logits = self._hooked(hook, ids, logits)
         if self.how.greedy:
@@ -133,10 +117,32 @@ class Sampler:
 
     @staticmethod
     def _hooked(hook: Hook, ids: Sequence[int], logits: np.ndarray) -> np.ndarray:
-        changed = np.asarray(hook(ids, logits))
-        if changed.shape != logits.shape or np.isnan(changed).any() or not (changed > -np.inf).any():
+        changed: Any = hook(ids, logits)
+        known = isinstance(changed, np.ndarray) and changed.dtype.kind in "fiu"
+        if known and changed.shape == logits.shape and _drawable(changed):
+            return changed
+        found = (
+            f"{changed.shape} {changed.dtype}" if isinstance(changed, np.ndarray) else type(changed).__name__
+        )
+        raise RequestError(
+            f"returned {found}; expected {logits.shape} numbers, none NaN and the largest finite",
+            at=f"hook {getattr(hook, '__name__', hook)!s}",
+            remedy="return an array like the one given; -inf forbids a token",
+        )
+
+    def _penalised(self, ids: Sequence[int], logits: np.ndarray) -> np.ndarray:
+        penalty = self.how.repetition_penalty
+        with np.errstate(all="ignore"):
+            logits = penalised(logits, ids, penalty)
+        if penalty != 1.0 and not _drawable(logits):
             raise RequestError(
-                f"returned {changed.shape} {changed.dtype}; expected {logits.shape} with a finite value and no NaN",
-                at=f"hook {getattr(hook, '__name__', hook)!s}",
+                f"{penalty!r} makes logits infinite",
+                at="repetition_penalty",
+                remedy="move it towards 1 (off)",
             )
-        return changed
+        return logits
+
+
+def _drawable(logits: np.ndarray) -> bool:
+    """The largest is NaN where any is, and infinite where one is or where all are forbidden."""
+    return bool(np.isfinite(logits.max()))

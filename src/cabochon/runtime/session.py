@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime as ort
 
 from cabochon.errors import PackageError, RequestError
+from cabochon.runtime.kinds import checked
 from cabochon.runtime.ports import PREFIX, Cache, Ports, read_contract, read_ports
 
 CPU = "CPUExecutionProvider"
@@ -19,6 +20,7 @@ PROVIDERS = {
     "dml": "DmlExecutionProvider",
     "openvino": "OpenVINOExecutionProvider",
 }
+OPTIONS = ("threads", "provider", "provider_options", "session_options")
 DEVICES = {"CUDAExecutionProvider": "cuda"}  # where caches live; host memory for all others
 
 
@@ -42,11 +44,15 @@ class Session:
         Raises PackageError for a graph that is not a text decoder of ours, RequestError for a provider that is not
         installed and for bfloat16, which onnxruntime runs on no CPU.
         """
-        refuse_bfloat16(path)
-        provider = chosen_provider(provider, peek(path, "target"), ort.get_available_providers())
-        self._session = _open(
-            path, provider, provider_options or {}, _options(threads, session_options or {})
+        given = checked(
+            {"threads": threads, "provider": provider, "provider_options": provider_options}
+            | {"session_options": session_options},
+            OPTIONS,
         )
+        refuse_bfloat16(path)
+        chosen = chosen_provider(provider, peek(path, "target"), ort.get_available_providers())
+        options = _options(given["threads"], given["session_options"] or {})
+        self._session = _open(path, chosen, provider_options or {}, options)
         contract = read_contract(self._session.get_modelmeta().custom_metadata_map)
         self.provider: str = self._session.get_providers()[0]
         self.device = DEVICES.get(self.provider, "cpu")
@@ -58,8 +64,14 @@ class Session:
         )
 
     def put(self, array: np.ndarray) -> ort.OrtValue:
-        """A value on the session's device; in host memory it is the array itself, not a copy."""
-        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self.device, 0)
+        """A value on the session's device; in host memory it is the array itself, not a copy.
+
+        A value keeps the array it is made of alive, but not what that array is a view of: a view is copied.
+        """
+        array = np.ascontiguousarray(array)
+        return ort.OrtValue.ortvalue_from_numpy(
+            array if array.flags.owndata else array.copy(), self.device, 0
+        )
 
     def empty(self, cache: Cache, rows: int) -> ort.OrtValue:
         """A cache without columns."""
@@ -92,10 +104,11 @@ class Session:
         self._run(binding)
         made = binding.get_outputs()
         count = len(fetched)
-        return (
-            {name: value.numpy() for name, value in zip(fetched, made[:count], strict=True)},
-            dict(zip(kept, made[count:], strict=True)),
-        )
+        arrays = {name: value.numpy() for name, value in zip(fetched, made[:count], strict=True)}
+        own = zip(
+            kept.items(), made[count:], strict=True
+        )  # the value given, not another for memory it keeps alive
+        return arrays, {name: its if value is None else value for (name, value), its in own}
 
     def _run(self, binding: Any) -> None:
         try:
@@ -118,7 +131,9 @@ def peek(path: Path, key: str) -> str | None:
     mark = f"{PREFIX}{key}".encode() + b"\x12"
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         at = view.rfind(mark) + len(mark)
-        return view[at + 1 : at + 1 + view[at]].decode(errors="replace") if at >= len(mark) else None
+        length = view[at] if len(mark) <= at < len(view) else 0
+        value = view[at + 1 : at + 1 + length]
+    return value.decode(errors="replace") if length and len(value) == length else None
 
 
 def refuse_bfloat16(path: Path) -> None:
@@ -148,14 +163,23 @@ def chosen_provider(asked: str | None, target: str | None, available: Sequence[s
 
 
 def _options(threads: int | None, entries: Mapping[str, Any]) -> Any:
-    if threads is not None and threads < 1:
-        raise RequestError(f"{threads} threads; expected at least 1", at="threads")
     options = ort.SessionOptions()
     options.log_severity_level = 4  # faults are raised; logits_to_keep is optional on purpose
     options.intra_op_num_threads = threads or 0
     for key, value in entries.items():
-        options.add_session_config_entry(key, str(value))
+        _add(options, key, value)
     return options
+
+
+def _add(options: Any, key: str, value: Any) -> None:
+    try:
+        options.add_session_config_entry(key, str(value))
+    except Exception as error:  # onnxruntime raises a class of its own for each status
+        raise RequestError(
+            f"{key!r} = {value!r} is refused: {error}",
+            at="session_options",
+            remedy="give names and values that onnxruntime knows",
+        ) from error
 
 
 def _open(path: Path, provider: str, settings: Mapping[str, Any], options: Any) -> ort.InferenceSession:

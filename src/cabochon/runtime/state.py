@@ -9,13 +9,14 @@ is its length in ones, then zeros. Both are one class: only `extended` and `stac
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 
 from cabochon.errors import RequestError
-from cabochon.runtime.columns import Eviction, evictable, extended, refused
+from cabochon.runtime.columns import Eviction, check_kept, evictable, extended, refused
+from cabochon.runtime.kinds import read
 from cabochon.runtime.ports import Cache
 from cabochon.runtime.room import Room
 from cabochon.runtime.session import Session
@@ -38,7 +39,7 @@ class State:
     ) -> None:
         """An empty state of one row. `chunk` is the most tokens of one step when tokens are computed anew."""
         window = session.ports.contract.window
-        self.session, self.chunk = session, chunk
+        self.session, self.chunk = session, read("chunk", chunk)
         self.eviction = eviction or (None if window is None else Eviction.usual(window))
         self.evict_limit: int | None = None
         self._rooms = {c.past: Room(session.ports.dtype) for c in session.ports.caches}
@@ -74,11 +75,13 @@ class State:
     ) -> Output:
         """Feed `ids` [B, S]; give the logits of each row's last `keep` real tokens (0: all S, None: no logits).
 
-        An empty state takes any B. `real` [B, S] says which ids are tokens, all where omitted. Raises RequestError
-        where a left-justified graph would compute something else than was asked for.
+        An empty state takes any B. `real` [B, S] says which ids are tokens, all where omitted. Raises RequestError for
+        what are no ids and where a left-justified graph would compute something else than was asked for.
         """
-        ids = np.asarray(ids, np.int64)
-        real = np.ones(ids.shape, bool) if real is None else np.asarray(real, bool)
+        ids = _ids(ids, self.session.ports.vocabulary)
+        real = np.ones(ids.shape, bool) if real is None else _real(real, ids.shape)
+        if keep is not None:
+            check_kept(read("keep", keep), real, self.session.ports.contract.left_justified)
         if not self.mask.shape[1] and len(ids) != self.rows:
             self._empty(len(ids))
         mask = extended(self.mask, real, self.session.ports.contract.left_justified)
@@ -117,11 +120,11 @@ class State:
         return self._rooms[cache.past].beside(past, (rows, heads, columns + new, size))
 
     def prefill(self, ids: Sequence[int], *, chunk: int | None = None) -> np.ndarray:
-        """Feed the tokens of one row in chunks; the logits [V] of the last one."""
-        chunk = chunk or self.chunk
-        for start in range(0, len(ids) - chunk, chunk):
-            self.step([ids[start : start + chunk]], keep=None)
-        rest = (len(ids) - 1) // chunk * chunk
+        """Feed the tokens of one row, at least one, in chunks; the logits [V] of the last one."""
+        size: int = self.chunk if chunk is None else read("chunk", chunk)
+        for start in range(0, len(ids) - size, size):
+            self.step([ids[start : start + size]], keep=None)
+        rest = max(0, len(ids) - 1) // size * size
         logits = self.step([ids[rest:]]).logits
         assert logits is not None
         return logits[0, -1]
@@ -139,7 +142,7 @@ class State:
             )
         if position == self.length:
             return
-        if not self.can_rewind(position):
+        if not position or not self.can_rewind(position):
             ids = self.tokens[0][:position]
             self._empty(1)
             if ids:
@@ -189,6 +192,35 @@ class State:
 
     def _without_front(self, cache: Cache, columns: int) -> ort.OrtValue:
         return self.session.put(self.values[cache.past].numpy()[:, :, columns:])
+
+
+def _ids(given: Any, vocabulary: int) -> np.ndarray:
+    try:
+        ids = np.asarray(given)
+    except ValueError:  # rows of different lengths
+        ids = np.empty(0)
+    if ids.ndim != 2 or not ids.size or ids.dtype.kind not in "iu":
+        raise RequestError(
+            f"{ids.dtype} {ids.shape}; expected whole numbers [rows, tokens], at least one of each",
+            at="input_ids",
+            remedy="give every row as many ids; `real` says which of them are tokens",
+        )
+    if ids.min() < 0 or ids.max() >= vocabulary:
+        raise RequestError(
+            f"ids from {ids.min()} to {ids.max()}; expected token ids from 0 to {vocabulary - 1}",
+            at="input_ids",
+            remedy="take the ids of this package's tokenizer",
+        )
+    return ids.astype(np.int64)
+
+
+def _real(given: Any, shape: tuple[int, ...]) -> np.ndarray:
+    real = np.asarray(given, bool)
+    if real.shape != shape:
+        raise RequestError(
+            f"{real.shape}; expected the shape of the ids, {shape}", at="real", remedy="say it of every id"
+        )
+    return real
 
 
 def _kept(array: np.ndarray, keep: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cabochon.errors import PackageError
+from cabochon.errors import PackageError, RequestError
 
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
@@ -33,6 +33,7 @@ class Tokens:
         self.bos = self.id_of(self.named.get("bos_token"))
         if self.bos is None:
             self.bos = bos_token_id
+        self._unknown = self.id_of(getattr(self._tokenizer.model, "unk_token", None))
         self._tokenizer.encode_special_tokens = True
         longest_first = sorted(self.controls, key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
@@ -43,15 +44,25 @@ class Tokens:
         return None if content is None else self._tokenizer.token_to_id(content)
 
     def text(self, text: str) -> list[int]:
-        """Encode text a user typed: what looks like a control token is letters."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        if self._forbidden.isdisjoint(ids):
-            return ids
-        return [i for piece in self._broken_up(text) for i in self.text(piece)]
+        """Encode text a user typed: what looks like a control token is letters.
 
-    @property
-    def _forbidden(self) -> frozenset[int]:
-        return frozenset(self.controls.values())
+        Raises RequestError for text that is not Unicode or that cannot be told from a control token.
+        """
+        _require_unicode(text)
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        found = set(self.controls.values()).intersection(ids)
+        if not found:
+            return ids
+        pieces = self._broken_up(text)
+        if len(pieces) > 1:
+            return [i for piece in pieces for i in self.text(piece)]
+        if found == {self._unknown}:  # letters the tokenizer has no token for
+            return ids
+        raise RequestError(
+            f"{text!r} becomes the control token {self._tokenizer.id_to_token(min(found))!r}; expected letters",
+            at="prompt",
+            remedy="leave it out of the text",
+        )
 
     def _broken_up(self, text: str) -> list[str]:
         """Cut each control token that the tokenizer would still find behind its first character."""
@@ -98,9 +109,21 @@ class Tokens:
         return BYTE.fullmatch(self._tokenizer.id_to_token(token) or "") is not None
 
 
+def _require_unicode(text: str) -> None:
+    """A lone surrogate is half a character, or a byte of input that was not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"{text[error.start]!a} at character {error.start}; expected Unicode text",
+            at="prompt",
+            remedy="give the text as UTF-8",
+        ) from error
+
+
 def _named(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """(key, text) of each `*_token` of tokenizer_config.json; a token is a string or an object with `content`."""
-    for key, value in {**config, **config.get("model_specific_special_tokens", {})}.items():
+    for key, value in {**config, **(config.get("model_specific_special_tokens") or {})}.items():
         content = value.get("content") if isinstance(value, Mapping) else value
         if key.endswith("_token") and isinstance(content, str):
             yield key, content
