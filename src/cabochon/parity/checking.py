@@ -1,7 +1,7 @@
 """`check`: a package against transformers or published answers; evidence is written into the package."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ TWIN = (
     "(exact); reference in f32 arithmetic on the weights it loaded in {precision}"
 )
 DIRECT = "the package itself on onnxruntime CPU"
+BESIDE = (
+    "f32 twin on onnxruntime CPU; reference in bf16 arithmetic: mostly the reference's own rounding, reported "
+    "and not judged"
+)
 
 
 def check(
@@ -74,12 +78,13 @@ def _check(
     asked = _prompts(package, metadata, checkpoint.config)
     recording = record(
         checkpoint.root, checkpoint.config, asked,
-        precision=precision, arithmetics=("f16", "f32") if precision == "f16" else ("f32",),
+        precision=precision, arithmetics=tuple(dict.fromkeys((precision, "f32"))),
         folder=place / "reference", new_tokens=new_tokens, progress=progress,
     )  # fmt: skip
     results = [
-        (trial, _run(trial, graph, asked, recording, threads, progress))
-        for trial, graph in _trials(package, precision, recording, place)
+        result
+        for graph, trials in _trials(package, precision, recording, place)
+        for result in _run(graph, trials, asked, recording, threads, progress)
     ]
     facts = {
         "package": identity(package, metadata),
@@ -95,17 +100,16 @@ def _check(
 
 
 def _run(
-    trial: Trial,
     graph: Path,
+    trials: Iterable[Trial],
     asked: list[Prompt],
     recording: Recording,
     threads: int | None,
     progress: Callable[[str], None],
-) -> list[Compared]:
+) -> list[tuple[Trial, list[Compared]]]:
     """The session is let go of before the next graph is loaded."""
-    return run(
-        trial, Subject.open(graph, threads=threads), asked, recording.answers[trial.precision], progress
-    )
+    subject = Subject.open(graph, threads=threads)
+    return [(t, run(t, subject, asked, recording.answers[t.arithmetic], progress)) for t in trials]
 
 
 def _range(
@@ -157,15 +161,20 @@ def _prompts(package: Path, metadata: Mapping[str, str], config: Mapping[str, An
     )
 
 
-def _trials(package: Path, precision: str, recording: Recording, place: Path) -> Iterator[tuple[Trial, Path]]:
-    """The ways to run this package, each with its graph: itself where a CPU can, its f32 twin for halves."""
+def _trials(
+    package: Path, precision: str, recording: Recording, place: Path
+) -> Iterator[tuple[Path, list[Trial]]]:
+    """The graphs to run, each with its trials: the package itself where a CPU can, its f32 twin for halves."""
     if precision == "f32":
-        yield Trial(DIRECT, "f32", STRICT, STRICT), package / "model.onnx"
+        yield package / "model.onnx", [Trial(DIRECT, "f32", STRICT, STRICT)]
         return
     if precision == "f16":
         trial = halves(DIRECT, "f16", recording.answers["f16"], recording.answers["f32"])
-        yield trial, package / "model.onnx"
-    yield Trial(TWIN.format(precision=precision), "f32", STRICT, STRICT), widen(package, place / "twin")
+        yield package / "model.onnx", [trial]
+    trials = [Trial(TWIN.format(precision=precision), "f32", STRICT, STRICT)]
+    if precision == "bf16":
+        trials.append(Trial(BESIDE, "bf16"))
+    yield widen(package, place / "twin"), trials
 
 
 def _written(package: Path, results: reports.Results, facts: Mapping[str, Any]) -> Iterator[Verdict]:

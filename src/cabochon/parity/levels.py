@@ -22,15 +22,16 @@ CEILING = 0.1
 
 @dataclass(frozen=True)
 class Trial:
-    """One way to run a package, the precision of the reference it is held to, and the limits.
+    """One way to run a package, the arithmetic of the reference it is compared with, and the limits.
 
-    noise: by prompt, how far the reference's own rounding moves a logit. None in f32: tokens must be equal.
+    Without limits its figures are reported and decide nothing. noise: by prompt, how far the reference's own
+    rounding moves a logit. None in f32: tokens must be equal.
     """
 
     how: str
-    precision: str
-    logits: Threshold
-    hidden: Threshold
+    arithmetic: str
+    logits: Threshold | None = None
+    hidden: Threshold | None = None
     noise: Mapping[str, float] | None = None
 
 
@@ -88,7 +89,7 @@ class Compared:
     generated: Generated | None
 
 
-def halves(how: str, precision: str, own: Mapping[str, Answer], exact: Mapping[str, Answer]) -> Trial:
+def halves(how: str, arithmetic: str, own: Mapping[str, Answer], exact: Mapping[str, Answer]) -> Trial:
     """A trial in half precision, its limits measured on the reference itself.
 
     The reference in half precision (`own`) differs from its f32 arithmetic on the same weights (`exact`) by
@@ -98,7 +99,7 @@ def halves(how: str, precision: str, own: Mapping[str, Answer], exact: Mapping[s
     logits = {name: difference(own[name].logits, exact[name].logits) for name in own}
     hidden = [difference(own[name].hidden, exact[name].hidden) for name in own]
     noise = {name: found.relative * float(np.abs(exact[name].logits).max()) for name, found in logits.items()}
-    return Trial(how, precision, _twice(logits.values()), _twice(hidden), noise)
+    return Trial(how, arithmetic, _twice(logits.values()), _twice(hidden), noise)
 
 
 def _twice(noise: Iterable[Difference]) -> Threshold:

@@ -16,7 +16,7 @@ import numpy as np
 from cabochon.errors import ParityError
 from cabochon.parity.prompts import Prompt
 
-__all__ = ["Answer", "Recording", "record"]
+__all__ = ["DTYPES", "Answer", "Recording", "record"]
 
 CLASSES = {"gemma4_text": "Gemma4ForCausalLM", "gemma4": "Gemma4ForConditionalGeneration"}
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -58,7 +58,8 @@ def record(
 ) -> Recording:
     """Loads `source` in `precision` and answers every prompt in each of `arithmetics`.
 
-    Those are `precision` itself and "f32", last, on the same (rounded) weights.
+    Those are `precision` itself and "f32", last, on the same (rounded) weights. In bf16 no tokens are generated:
+    nothing is held to them.
     Arrays are written below `folder`, so that no model is in memory when packages are compared with them.
     Raises ParityError where torch or transformers is missing, the kind of model is unknown, or loading was
     not clean.
@@ -74,8 +75,11 @@ def record(
         for prompt in prompts:
             progress(f"transformers {name}: {prompt.name}")
             with torch.inference_mode():
-                answers[name][prompt.name] = _answer(torch, model, prompt, place, new_tokens)
-    return Recording(identity, answers)
+                answers[name][prompt.name] = _answer(
+                    torch, model, prompt, place, new_tokens if prompt.generates and name != "bf16" else 0
+                )
+    arithmetic = {"arithmetic_dtypes": [DTYPES[name] for name in arithmetics]}
+    return Recording({**identity, **arithmetic}, answers)
 
 
 def _libraries() -> tuple[Any, Any]:
@@ -110,7 +114,7 @@ def _load(
     identity = {
         "library": f"transformers {transformers.__version__}, torch {torch.__version__}, cpu",
         "class": CLASSES[kind],
-        "dtype": DTYPES[precision],
+        "weights_dtype": DTYPES[precision],
         "loading_info": clean(info, config, at=str(source)),
     }
     return model.eval(), identity
@@ -149,7 +153,7 @@ def _answer(torch: Any, model: Any, prompt: Prompt, place: Path, new_tokens: int
     out = model(
         input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True, use_cache=False
     )
-    tokens, margins = _greedy(torch, model, ids, new_tokens) if prompt.generates else ((), ())
+    tokens, margins = _greedy(torch, model, ids, new_tokens) if new_tokens else ((), ())
     stem = re.sub(r"\W+", "_", prompt.name)
     return Answer(
         _stored(out.logits[0], place / f"{stem}.logits.npy"),

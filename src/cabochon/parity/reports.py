@@ -6,6 +6,8 @@ from typing import Any
 
 from cabochon.parity.levels import Compared, Generated, Trial
 from cabochon.parity.measures import Difference, Threshold
+from cabochon.parity.prompts import Prompt
+from cabochon.parity.reference import DTYPES
 
 __all__ = ["generation", "hidden_states", "logits"]
 
@@ -37,6 +39,7 @@ def hidden_states(results: Results, facts: Mapping[str, Any]) -> tuple[dict[str,
 
 def generation(results: Results, facts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """l5_generation.json and its one line: greedy tokens per prompt."""
+    results = [(trial, found) for trial, found in results if trial.logits]
     trials = [_generation_trial(trial, [c for c in found if c.generated]) for trial, found in results]
     every = [c.generated for _, found in results for c in found if c.generated]
     equal, ties = sum(g.equal for g in every), sum(g.verdict == "tie" for g in every)
@@ -53,22 +56,33 @@ def _forward(
     row: Callable[[Difference], Any],
 ) -> tuple[dict[str, Any], str]:
     trials = [_forward_trial(trial, getattr(trial, part), found, part, row) for trial, found in results]
-    every: list[Difference] = [getattr(c, part) for _, found in results for c in found]
+    every: list[Difference] = [getattr(c, part) for trial, found in results if trial.logits for c in found]
     relative, cosine = max(d.relative for d in every), min(min(d.cosines) for d in every)
     line = f"max relative difference {relative:.2e}, min cosine {cosine:.8f}"
     if part == "logits":
         positions = [same for d in every for same in d.agrees]
         line += f", top-1 agreement {sum(positions)} of {len(positions)} positions"
+    for trial, found in results:
+        if not trial.logits:
+            line += f"; {_largest(found, part):.2e} from the reference in {trial.arithmetic} arithmetic"
     return _document(level, what, trials, facts), line
 
 
+def _largest(found: Iterable[Compared], part: str) -> float:
+    return max(getattr(c, part).relative for c in found)
+
+
 def _forward_trial(
-    trial: Trial, limit: Threshold, found: Iterable[Compared], part: str, row: Callable[[Difference], Any]
+    trial: Trial,
+    limit: Threshold | None,
+    found: Iterable[Compared],
+    part: str,
+    row: Callable[[Difference], Any],
 ) -> dict[str, Any]:
-    rows = [
-        {**c.prompt.described(), **row(getattr(c, part)), "passed": limit.admits(getattr(c, part))}
-        for c in found
-    ]
+    pairs: list[tuple[Prompt, Difference]] = [(c.prompt, getattr(c, part)) for c in found]
+    if limit is None:
+        return {**_head(trial), "prompts": [{**p.described(), **row(d)} for p, d in pairs]}
+    rows = [{**p.described(), **row(d), "passed": limit.admits(d)} for p, d in pairs]
     passed = bool(rows) and all(r["passed"] for r in rows)
     return {**_head(trial), "threshold": limit.described(), "passed": passed, "prompts": rows}
 
@@ -100,11 +114,14 @@ def _generation_row(g: Generated) -> dict[str, Any]:
 
 
 def _head(trial: Trial) -> dict[str, Any]:
-    return {"how": trial.how, "reference_dtype": trial.precision}
+    return {"how": trial.how, "reference_arithmetic_dtype": DTYPES[trial.arithmetic]}
 
 
 def _document(
     level: str, what: str, trials: list[dict[str, Any]], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    passed = bool(trials) and all(trial["passed"] for trial in trials)
-    return {"level": level, "what": what, "passed": passed, **facts, "trials": trials}
+    judged = [trial for trial in trials if "passed" in trial]
+    reported = [trial for trial in trials if "passed" not in trial]
+    passed = bool(judged) and all(trial["passed"] for trial in judged)
+    document = {"level": level, "what": what, "passed": passed, **facts, "trials": judged}
+    return {**document, "reported_only": reported} if reported else document
