@@ -3,13 +3,13 @@
 import argparse
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from bench import building, checkpoints, installing, running
-from bench.table import Row, markdown, write_into
+from bench.table import Row, failed, markdown, write_into
 
-PARTS = ("import", "install", "build", "prefill", "decode")
+Part = Callable[[Path, float, int], Iterable[Row]]
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument(
         "--full", action="store_true", help="also E2B at full size: 30 GB of disk, 24 GB of memory"
     )
-    parser.add_argument("--only", nargs="+", choices=(*PARTS, "full"), help="only these parts")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts")
     parser.add_argument(
         "--scale", type=float, default=1.0, help="shrinks the checkpoints, to try the scripts out"
     )
@@ -26,50 +26,72 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="a folder on the disk to measure (the current one)")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     chosen = parser.parse_args()
-    parts = chosen.only or (*PARTS, *(["full"] if chosen.full else []))
+    parts = chosen.only or [name for name in PARTS if name != "full" or chosen.full]
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="cabochon-bench-", dir=chosen.work or Path.cwd()) as work:
-        for row in measured(parts, Path(work), chosen.scale, chosen.rounds):
-            print(row.line(), flush=True)
-            rows.append(row)
+    for row in measured(parts, chosen.work or Path.cwd(), chosen.scale, chosen.rounds):
+        print(row.line(), flush=True)
+        rows.append(row)
     table = markdown(rows, chosen.scale)
     print(f"\n{table}")
     if chosen.write:
         write_into(checkpoints.ROOT / "README.md", table)
 
 
-def measured(parts: tuple[str, ...], work: Path, scale: float, rounds: int) -> Iterator[Row]:
-    """The rows of the chosen parts, in order; what is big is deleted as soon as it was measured."""
-    if "import" in parts:
-        yield installing.import_time()
-    if "install" in parts:
-        yield installing.install_size()
-    if "build" in parts:
-        source = building.checkpoint(checkpoints.medium(scale), work / "medium")
-        yield from building.against_copy("1.75 GB", source, work, rounds)
-        shutil.rmtree(source)
-    if {"prefill", "decode"} & set(parts):
-        yield from _run_layers(parts, work, scale)
-    if "full" in parts:
-        source = building.checkpoint(checkpoints.e2b(scale), work / "e2b")
-        yield from building.against_copy("full E2B", source, work, max(2, rounds - 1))
-        building.build(source, work / "e2b-f16", "f16")
-        shutil.rmtree(source)
-        yield running.load_and_run(work / "e2b-f16")
-        shutil.rmtree(work / "e2b-f16")
+def measured(parts: Iterable[str], work: Path, scale: float, rounds: int) -> Iterator[Row]:
+    """The rows of the chosen parts, in order, each part in a folder of its own; a part that fails is a row too."""
+    for name in parts:
+        with tempfile.TemporaryDirectory(prefix="cabochon-bench-", dir=work) as place:
+            try:
+                yield from PARTS[name](Path(place), scale, rounds)
+            except Exception as error:  # whatever it is, the other parts are worth their time
+                yield failed(name, error)
 
 
-def _run_layers(parts: tuple[str, ...], work: Path, scale: float) -> Iterator[Row]:
+def _build(work: Path, scale: float, rounds: int) -> Iterator[Row]:
+    source = building.checkpoint(checkpoints.medium(scale), work / "medium")
+    yield from building.against_copy("1.75 GB", source, work, rounds)
+
+
+def _layers(work: Path, scale: float, _: int) -> Iterator[Row]:
     source = building.checkpoint(checkpoints.e2b_layers(scale), work / "layers")
     package = work / "layers-f32"
     building.build(source, package, "f32")
     shutil.rmtree(source)
-    if "prefill" in parts:
-        yield running.prefill(package)
-    if "decode" in parts:
-        yield from running.decoding(package)
-    shutil.rmtree(package)
+    yield running.memory(package)
+    decoder = running.Decoder(package)
+    yield running.prefill(decoder)
+    yield from running.decoding(decoder)
 
+
+def _attention(work: Path, scale: float, _: int) -> Iterator[Row]:
+    source = building.checkpoint(checkpoints.e2b_attention(scale), work / "attention")
+    for precision in ("f32", "f16"):
+        packages = {target: work / f"{target}-{precision}" for target in running.SPELLINGS}
+        for target, package in packages.items():
+            building.build(source, package, precision, target)
+        yield from running.spellings(packages, precision)
+        for package in packages.values():
+            shutil.rmtree(package)
+
+
+def _full(work: Path, scale: float, rounds: int) -> Iterator[Row]:
+    source = building.checkpoint(checkpoints.e2b(scale), work / "e2b")
+    yield from building.against_copy("full E2B", source, work, min(2, rounds))
+    package, planned = work / "e2b-f16", running.planned(source)
+    building.build(source, package, "f16")
+    shutil.rmtree(source)
+    yield running.disk(package, planned)
+    yield from running.load_and_run(package, planned)
+
+
+PARTS: dict[str, Part] = {
+    "import": lambda *_: [installing.import_time()],
+    "install": lambda *_: [installing.install_size()],
+    "build": _build,
+    "layers": _layers,
+    "attention": _attention,
+    "full": _full,
+}
 
 if __name__ == "__main__":
     main()

@@ -36,6 +36,16 @@ def e2b_layers(scale: float = 1.0) -> dict[str, Any]:
     return _scaled(text, scale)
 
 
+def e2b_attention(scale: float = 1.0) -> dict[str, Any]:
+    """All 35 layers of E2B with full attention and a feed-forward of 768, so that several fit in memory at once."""
+    text = e2b()["text_config"] | {
+        "vocab_size": SMALLEST,
+        "vocab_size_per_layer_input": SMALLEST,
+        "intermediate_size": 768,
+    }
+    return _scaled(text, scale)
+
+
 def medium(scale: float = 1.0) -> dict[str, Any]:
     """35 layers, 874 M parameters, 1.75 GB in bf16."""
     text = e2b()["text_config"] | {
@@ -70,14 +80,15 @@ def write(config: dict[str, Any], folder: Path, seed: int = 0) -> int:
     shutil.copyfile(TOKENIZER.parent / "LICENSE.txt", folder / "LICENSE")
     slots = layout(config)
     with (folder / "model.safetensors").open("wb") as file:
-        file.write(_header(config, slots))
+        file.write(header(config, slots))
         rng = np.random.default_rng(seed)
         for slot in slots:
             file.writelines(_bytes(slot, rng))
     return sum(2 * slot.elements for slot in slots)
 
 
-def _header(config: dict[str, Any], slots: list[Slot]) -> bytes:
+def header(config: dict[str, Any], slots: list[Slot]) -> bytes:
+    """The head of a safetensors file that holds these tensors in bf16, one after the other."""
     nested = "text_config" in config
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0

@@ -22,15 +22,29 @@ class Row:
     met: bool | None = None
 
     def line(self) -> str:
-        aim = self.aim if self.met is None else f"{self.aim} {'met' if self.met else '**missed**'}"
-        return f"| {self.what} | {self.ours} | {self.against} | {self.ratio} | {aim} |"
+        met = {None: "", True: "yes", False: "**no: missed**"}[self.met]
+        return f"| {self.what} | {self.ours} | {self.against} | {self.ratio} | {self.aim} | {met} |"
 
 
 def markdown(rows: list[Row], scale: float) -> str:
-    """The table, with date and machine above it."""
-    head = "| what | cabochon | compared with | ratio | aim |\n|---|---|---|---|---|\n"
+    """The table, with date, machine and what was missed above it."""
+    head = "| what | cabochon | compared with | ratio | aim | met |\n|---|---|---|---|---|---|\n"
     scaled = "" if scale == 1 else f" **Sizes scaled by {scale}: no figures to quote.**"
-    return f"{_machine()}{scaled}\n\n{head}" + "\n".join(row.line() for row in rows) + "\n"
+    return f"{_machine()}{scaled} {_missed(rows)}\n\n{head}" + "\n".join(row.line() for row in rows) + "\n"
+
+
+def failed(what: str, error: Exception) -> Row:
+    """The row of a part that could not be measured."""
+    said = " ".join(str(error).split()).replace("|", "/")[:200]
+    return Row(what, f"not measured: {type(error).__name__}: {said}", met=False)
+
+
+def _missed(rows: list[Row]) -> str:
+    judged = [row for row in rows if row.met is not None]
+    missed = [row.what for row in judged if not row.met]
+    if not missed:
+        return f"All {len(judged)} aims are met."
+    return f"**{len(missed)} of {len(judged)} aims are missed: {'; '.join(missed)}.**"
 
 
 def write_into(readme: Path, table: str) -> None:

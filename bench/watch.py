@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Watched:
-    """Seconds from start to end, peaks of anonymous and of all resident memory in bytes, its last line."""
+    """Seconds from start to end, peaks of anonymous and of all resident memory in bytes, its last line of output."""
 
     seconds: float
     anonymous: int
@@ -29,18 +29,18 @@ def python(code: str, *arguments: str, pause: float = 0.005, threads: int | None
     )
     anonymous = resident = 0
     while child.poll() is None:
-        found = _status(child.pid)
+        found = status(child.pid)
         anonymous, resident = max(anonymous, found.get("RssAnon", 0)), max(resident, found.get("VmRSS", 0))
         time.sleep(pause)
     seconds = time.perf_counter() - start
     output = child.stdout.read() if child.stdout else ""
     if child.returncode:
-        raise SystemExit(f"a measured process failed with {child.returncode}:\n{code}\n{output}")
+        raise RuntimeError(f"a measured process ended with {child.returncode}: {output.strip()[-200:]}")
     last = output.strip().splitlines()[-1:] or ["null"]
     return Watched(seconds, anonymous, resident, json.loads(last[0]))
 
 
-def _status(pid: int) -> dict[str, int]:
+def status(pid: int | str = "self") -> dict[str, int]:
     """Memory lines of /proc/PID/status in bytes; empty once the process is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

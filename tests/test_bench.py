@@ -1,6 +1,7 @@
 """The benchmark's parts on small things: what they write, watch and print."""
 
 import sys
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import cabochon
 import checkpoints as tiny
 from cabochon.checkpoint import open_checkpoint
 from cabochon.gemma4.layout import layout
-from packages import Packages
+from packages import SOURCES, Packages
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from bench import __main__ as bench_main
 from bench import building, checkpoints, installing, running, watch
 from bench.table import END, START, Row, markdown, write_into
 
@@ -69,15 +71,19 @@ def test_anonymous_memory_of_a_child_is_seen() -> None:
     assert run.said == 150_000_000
     assert 150e6 < run.anonymous <= run.resident < 250e6
     assert run.seconds > 0.3
-    with pytest.raises(SystemExit, match="failed with 3"):
-        watch.python("raise SystemExit(3)")
+    with pytest.raises(RuntimeError, match="ended with 3: so far"):
+        watch.python("print('so far'); raise SystemExit(3)")
 
 
 def test_builds_are_measured_against_copies(tmp_path: Path) -> None:
     source = building.checkpoint(tiny.published(tiny.tiny_config("text")), tmp_path / "source")
-    rows = building.against_copy("tiny", source, tmp_path, rounds=1)
-    assert [row.what for row in rows] == ["build tiny f16 (cast)", "build tiny bf16 (same dtype)"]
-    for row, limit in zip(rows, (1.5, 1.1), strict=True):
+    rows = list(building.against_copy("tiny", source, tmp_path, rounds=1))
+    assert [row.what for row in rows] == [
+        "build tiny, default f16 (cast)",
+        "build tiny, default bf16 (same dtype)",
+        "build tiny, cuda f16 (cast, per-layer table split by layers)",
+    ]
+    for row, limit in zip(rows, (1.5, 1.1, 1.5), strict=True):
         assert row.aim == f"≤ {limit} ×, < 300 MB"
         assert row.met is (float(row.ratio) <= limit)
         assert "without starting Python" in row.ours
@@ -87,13 +93,64 @@ def test_builds_are_measured_against_copies(tmp_path: Path) -> None:
 def test_running_is_measured(packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "DEPTHS", (16, 200))
     package = packages("miniature", precision="f16")
-    row = running.prefill(package, repeats=1)
+    decoder = running.Decoder(package)
+    row = running.prefill(decoder, repeats=1)
     assert row.aim == "≥ 3.5 ×"
-    assert [r.what for r in running.decoding(package, repeats=1)] == [
+    rows = list(running.decoding(decoder, repeats=1))
+    assert [r.what.split(",")[0] for r in rows] == [
         "decode one token after 16",
         "decode one token after 200",
     ]
-    assert "first token" in running.load_and_run(package).ours
+    assert rows[0].ratio == "1.00 of 16"
+    plan = running.planned(SOURCES["miniature"])
+    assert running.disk(package, plan).met
+    run, memory = running.load_and_run(package, plan)
+    assert "first token" in run.ours
+    assert memory.against == run.against
+    assert memory.ratio.endswith("of anonymous")
+
+
+def test_memory_of_a_session_is_compared_with_the_weights_that_are_multiplied(packages: Packages) -> None:
+    package = packages("miniature")
+    tables = ("model.embed_tokens_per_layer.weight",)
+    import onnx
+
+    graph = onnx.load_model(str(package / "model.onnx"), load_external_data=False).graph
+    sizes = {t.name: 4 * prod(t.dims) for t in graph.initializer if t.external_data}
+    assert running.multiplied(package / "model.onnx") == sum(sizes.values()) - sum(sizes[t] for t in tables)
+    row = running.memory(package)
+    assert row.met is (float(row.ratio) <= 1.25)
+    assert "GB anonymous" in row.ours
+
+
+def test_spellings_of_one_checkpoint_are_measured_in_turns(
+    packages: Packages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "DEEP", 100)
+    found = {target: packages("miniature", target) for target in running.SPELLINGS}
+    rows = list(running.spellings(found, "f32", repeats=1))
+    assert [row.against.split(",")[0] for row in rows] == ["graph of `onnx-standard`", "graph of `cuda`"]
+    calls: list[str] = []
+    assert running.interleaved([lambda: calls.append("a") or 1.0, lambda: calls.append("b") or 2.0], 3) == [
+        1,
+        2,
+    ]
+    assert "".join(calls) == "ababab"
+
+
+def test_a_part_that_fails_is_a_missed_row_and_the_next_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(work: Path, *_: object) -> Iterator[Row]:
+        (work / "left").write_text("x")
+        yield Row("first", "1 s")
+        raise RuntimeError("no | space")
+
+    monkeypatch.setattr(bench_main, "PARTS", {"a": breaks, "b": lambda *_: [Row("second", "2 s")]})
+    rows = list(bench_main.measured(["a", "b"], tmp_path, 1, 1))
+    assert [row.what for row in rows] == ["first", "a", "second"]
+    assert rows[1] == Row("a", "not measured: RuntimeError: no / space", met=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_caches_are_fed_at_the_depth_asked_for_and_sliding_ones_cut(packages: Packages) -> None:
@@ -114,8 +171,10 @@ def test_import_time_is_a_row() -> None:
 def test_the_table_says_when_where_and_what_was_missed(tmp_path: Path) -> None:
     rows = [Row("a", "1 s", "b: 2 s", "0.50", "≤ 1 ×", True), Row("c", "3 s", aim="< 1 s", met=False)]
     table = markdown(rows, scale=1.0)
-    assert "| a | 1 s | b: 2 s | 0.50 | ≤ 1 × met |" in table
-    assert "| c | 3 s |  |  | < 1 s **missed** |" in table
+    assert "| a | 1 s | b: 2 s | 0.50 | ≤ 1 × | yes |" in table
+    assert "| c | 3 s |  |  | < 1 s | **no: missed** |" in table
+    assert "**1 of 2 aims are missed: c.**" in table
+    assert "All 1 aims are met." in markdown(rows[:1], scale=1.0)
     assert table.startswith("Measured on 20")
     assert "cores of" in table
     assert "no figures to quote" not in table
