@@ -8,7 +8,7 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -46,6 +46,14 @@ def call(*arguments: str | Path, input: str = "") -> Done:
 def start(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The program in a process of its own."""
     return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+
+
+def ended(*arguments: str | bytes, stdout: Any = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    """Like `start`, for what goes wrong."""
+    command = [*PROGRAM, *arguments]
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False
+    )
 
 
 def succeed(*arguments: str | Path, input: str = "") -> str:
@@ -89,7 +97,7 @@ def test_help_is_fast() -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import cabochon.cli, sys; print(*sys.modules)"
+    code = "import cabochon.cli.app, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"onnx", "onnx_ir", "onnxruntime", "torch", "sympy", "tokenizers"} & set(done.stdout.split())
 
@@ -200,6 +208,18 @@ def test_chat(package: Path) -> None:
     assert second["timings"]["reused"] >= len(first["prompt_ids"])
 
 
+def test_a_turn_that_cannot_be_answered_is_left_out(package: Path) -> None:
+    turns = b"Hello\n\xff\nAgain\n"
+    command = [*PROGRAM, "chat", str(package), "--greedy", "--max-new-tokens", "8", "--json"]
+    done = subprocess.run(command, input=turns, capture_output=True, env=ENVIRONMENT, check=False)
+    first, fault, last = map(json.loads, done.stdout.splitlines())
+    assert fault["error"]["message"] == "'\\udcff' at character 5; expected Unicode text"
+    assert last["prompt_ids"][: len(first["prompt_ids"])] == first["prompt_ids"]
+    assert last["timings"]["reused"] >= len(first["prompt_ids"])
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr
+
+
 def test_compare(package: Path, tmp_path: Path) -> None:
     other = cabochon.build(SOURCE, tmp_path / "b", target="onnx-standard", precision="f32").path
     found = json.loads(succeed("compare", package, other, "--json"))
@@ -235,6 +255,8 @@ USAGE = [
     (("run", "a", "--prompt", "x", "--system", "y"), "--system goes with --chat"),
     (("run", "a", "--prompt", "x", "--provider-option", "k"), "is not KEY=VALUE"),
     (("run", "a", "--prompt", "x", "--max-new-tokens", "0"), "--max-new-tokens"),
+    (("run", "a", "--prompt", "x", "--threads", "100000"), "--threads"),
+    (("build", "a", "b", "--logits-to-keep", "99999999999999999999"), "--logits-to-keep"),
     (("parity", "a"), "name the SOURCE, or pass --known"),
     (("parity", "a", "b", "--new-tokens", "31"), "--new-tokens"),
     (("list", "colours"), "colours"),
@@ -286,6 +308,67 @@ def test_errors_as_json() -> None:
         "message": "cannot be read: No such file or directory",
         "remedy": "check the path",
     }
+
+
+@pytest.mark.parametrize("option", ["--prompt", "--chat"])
+def test_bytes_that_are_no_text_are_refused(package: Path, option: str) -> None:
+    done = ended("run", os.fsencode(package), option.encode(), b"a\xff")
+    assert done.returncode == 1
+    assert done.stderr.startswith("cabochon: prompt: '\\udcff' at character ")
+
+
+def test_a_path_that_is_no_text_is_named(tmp_path: Path) -> None:
+    done = ended("run", os.fsencode(tmp_path) + b"/\xff", "--prompt", "x", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["error"]["at"].endswith("/\udcff")
+    assert r"\udcff: is not a folder" in done.stderr
+
+
+@pytest.mark.parametrize("tail", [[], ["--json"]])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_an_output_that_takes_nothing(package: Path, tail: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = ended("run", str(package), "--prompt", "a", "--max-new-tokens", "2", *tail, stdout=full)
+    assert (done.returncode, done.stderr) == (1, "cabochon: No space left on device\n")
+
+
+def test_an_output_that_is_closed(package: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -c 'from cabochon.cli import main; main()' list targets --json >&-",
+        shell=True, capture_output=True, text=True, env=ENVIRONMENT, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+INTERRUPTED = """
+import builtins, os, signal
+real = builtins.__import__
+def interrupted(name, *rest):
+    if name == {module!r}:
+        builtins.__import__ = real
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            {then}
+    return real(name, *rest)
+builtins.__import__ = interrupted
+from cabochon.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for a child process")
+@pytest.mark.parametrize("module", ["typer", "onnxruntime"])
+@pytest.mark.parametrize("then", ["raise", "raise ImportError('initialization failed')"])
+def test_interrupting_an_import(package: Path, module: str, then: str) -> None:
+    """An extension module that is interrupted while it loads may say ImportError."""
+    code = INTERRUPTED.format(module=module, then=then)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", str(package), "--prompt", "x", "--max-new-tokens", "1"],
+        capture_output=True, text=True, env=ENVIRONMENT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
 
 
 def test_a_bad_request(package: Path) -> None:

@@ -1,11 +1,9 @@
-"""The program: its commands, its exit codes.
+"""The program: its commands, and what becomes of an error."""
 
-0 success, 1 an error or a failed check, 2 usage, 130 interrupted.
-"""
-
+import io
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -21,7 +19,7 @@ from cabochon.cli.plan import plan
 from cabochon.cli.run import run
 from cabochon.errors import CabochonError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "execute"]
 
 app = typer.Typer(
     name="cabochon",
@@ -54,18 +52,45 @@ for command in (plan, build, run, chat, parity, compare, demo):
 app.command("list")(list_rows)
 
 
-def main() -> NoReturn:
-    """Run the program and leave with its exit code. What can go wrong ends in a message, never in a traceback."""
+def execute() -> int:
+    """Run the program on the arguments it was called with; its exit code."""
+    take_any_text()
     try:
-        app(prog_name="cabochon")
+        return finished()
     except CabochonError as error:
         print_error(error)
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # whoever read us left: nothing to tell
+        pass  # whoever read us left: nothing to tell
     except OSError as error:
         print_error(CabochonError(error.strerror or str(error), at=str(error.filename or "")))
-    except KeyboardInterrupt:
-        sys.exit(130)
-    sys.exit(1)
+    let_go_of_output()
+    return 1
+
+
+def finished() -> int:
+    """The exit code of a run of which everything was written."""
+    try:
+        app(prog_name="cabochon")
+    except SystemExit as left:
+        print(end="", flush=True)
+        return int(left.code or 0)
+    return 0
+
+
+def take_any_text() -> None:
+    """Bytes that are no text are refused where they are used, and named where they are said."""
+    for stream, errors in (
+        (sys.stdin, "surrogateescape"),
+        (sys.stdout, "backslashreplace"),
+        (sys.stderr, "backslashreplace"),
+    ):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
+
+
+def let_go_of_output() -> None:
+    """What standard output did not take is dropped, lest the interpreter try again when it leaves."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -52,7 +52,9 @@ def build(
     logits_to_keep: Annotated[
         int,
         typer.Option(
-            min=0, help="Default of the graph's optional input: logits of the last K tokens; 0 is all."
+            min=0,
+            max=2**63 - 1,
+            help="Default of the graph's optional input: logits of the last K tokens; 0 is all.",
         ),
     ] = 0,
     as_json: AsJson = False,

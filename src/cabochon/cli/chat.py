@@ -1,8 +1,9 @@
 """cabochon chat: a conversation with a package."""
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from cabochon.cli.options import (
     AsJson,
@@ -21,8 +22,9 @@ from cabochon.cli.options import (
     TopP,
     read_provider_options,
 )
-from cabochon.cli.output import plain
+from cabochon.cli.output import print_error, print_json
 from cabochon.cli.run import say
+from cabochon.errors import RequestError
 
 if TYPE_CHECKING:
     from cabochon.runtime import Model
@@ -48,7 +50,8 @@ def chat(
 ) -> None:
     """Talk to a package. Each line of standard input is one turn; the end of it (Ctrl-D) ends the conversation.
 
-    With --json every answer is one line of JSON.
+    A turn that cannot be answered is left out of the conversation; then the exit code is 1 in the end. With --json
+    every answer is one line of JSON.
     """
     provider_options = read_provider_options(provider_option)
     from cabochon.runtime import load
@@ -64,21 +67,35 @@ def chat(
         repetition_penalty=repetition_penalty,
         seed=seed,
     )
-    converse(model, [{"role": "system", "content": system}] if system is not None else [], options, as_json)
+    said = [{"role": "system", "content": system}] if system is not None else []
+    if not converse(model, said, options, as_json):
+        raise typer.Exit(1)
 
 
-def converse(model: "Model", said: list[dict[str, str]], options: dict[str, Any], as_json: bool) -> None:
-    """Turn by turn, until there is nothing more to read."""
+def converse(model: "Model", said: list[dict[str, str]], options: dict[str, Any], as_json: bool) -> bool:
+    """Turn by turn, until there is nothing more to read; False where a turn failed."""
+    answered = True
     while line := read_line():
         if not line.strip():
             continue
-        said.append({"role": "user", "content": line.strip()})
-        if as_json:
-            answer = model.generate(said, **options)
-            print(json.dumps(plain(answer), ensure_ascii=False), flush=True)
-        else:
-            answer = say(model, said, options)
-        said.append({"role": "assistant", "content": answer.text})
+        turn = {"role": "user", "content": line.strip()}
+        try:
+            text = answer(model, [*said, turn], options, as_json)
+        except RequestError as error:
+            print_error(error, indent=None)
+            answered = False
+            continue
+        said += [turn, {"role": "assistant", "content": text}]
+    return answered
+
+
+def answer(model: "Model", said: list[dict[str, str]], options: dict[str, Any], as_json: bool) -> str:
+    """Say the next turn of the model; its text."""
+    if not as_json:
+        return say(model, said, options).text
+    found = model.generate(said, **options)
+    print_json(found, indent=None)
+    return found.text
 
 
 def read_line() -> str:

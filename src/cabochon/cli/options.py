@@ -41,7 +41,7 @@ Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a h
 
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, help="Threads to compute with; one a core by default.", show_default=False),
+    typer.Option(min=1, max=1024, help="Threads to compute with; one a core by default.", show_default=False),
 ]
 Provider = Annotated[
     str | None,

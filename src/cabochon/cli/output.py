@@ -1,5 +1,6 @@
 """How results are printed: as JSON for programs, in words and tables for people."""
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -23,19 +24,23 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """One JSON document on standard output; on one line where `indent` is None."""
+    print(json.dumps(plain(value), indent=indent, ensure_ascii=False), flush=True)
 
 
-def print_error(error: CabochonError) -> None:
-    """The message on standard error; with --json an object on standard output as well."""
-    if "--json" in sys.argv:
-        kind = type(error).__name__
-        print_json(
-            {"error": {"kind": kind, "at": error.at, "message": error.message, "remedy": error.remedy}}
-        )
-    print(f"cabochon: {error}", file=sys.stderr)
+def print_error(error: CabochonError, *, indent: int | None = 2) -> None:
+    """The message on standard error; with --json an object on standard output as well.
+
+    Neither must be writable: it may be the very thing that failed.
+    """
+    with contextlib.suppress(OSError):
+        print(f"cabochon: {error}", file=sys.stderr, flush=True)
+    if "--json" not in sys.argv:
+        return
+    said = {"kind": type(error).__name__, "at": error.at, "message": error.message, "remedy": error.remedy}
+    with contextlib.suppress(OSError):
+        print_json({"error": said}, indent=indent)
 
 
 def size(nbytes: int) -> str:
