@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cabochon.demo import MINIATURE, Account, demo, tour
+from cabochon.package import build
 from cabochon.runtime import load
 
 
@@ -35,14 +36,15 @@ def test_a_wrong_token_fails_the_check(account: Account, monkeypatch: pytest.Mon
 
 
 def test_a_flipped_bit_fails_the_check(tmp_path: Path) -> None:
-    from cabochon.package import build
-
-    package = build(MINIATURE / "target", tmp_path / "a", precision="f16").path
-    assert tour._damaged(package) == []
-    data = bytearray((package / "model.onnx.data").read_bytes())
+    built = build(MINIATURE / "target", tmp_path / "a", precision="f16")
+    model = load(built.path, threads=1)
+    assert next(tour._checks([built], [model])).found == "all"
+    data = bytearray((built.path / "model.onnx.data").read_bytes())
     data[1000] ^= 1
-    (package / "model.onnx.data").write_bytes(data)
-    assert tour._damaged(package) == ["model.onnx.data"]
+    (built.path / "model.onnx.data").unlink()  # the model keeps the file that it mapped
+    (built.path / "model.onnx.data").write_bytes(data)
+    check = next(tour._checks([built], [model]))
+    assert (check.passed, check.found) == (False, "model.onnx.data")
 
 
 def test_perplexity_of_a_uniform_guess() -> None:

@@ -1,6 +1,5 @@
 """Build, check, run."""
 
-import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cabochon.demo.account import Account, Check, Sample
-from cabochon.package import Built, build
+from cabochon.package import Built, build, sums
 from cabochon.runtime import Model, load
 
 __all__ = ["MINIATURE", "demo", "perplexity"]
@@ -46,9 +45,11 @@ def _checks(built: Sequence[Built], models: Sequence[Model]) -> Iterator[Check]:
     tokens = heldout(models[0])
     for package, model in zip(built, models, strict=True):
         name = f"{package.target} {package.precision}"
-        files = _damaged(package.path)
+        damaged = sums.verify(package.path)
         yield Check(
-            f"{name}: every file has the checksum it was written with", ", ".join(files) or "all", not files
+            f"{name}: every file has the checksum it was written with",
+            ", ".join(damaged) or "all",
+            not damaged,
         )
         ids = model.generate(OPENING, greedy=True, max_new_tokens=len(GREEDY), ignore_eos=True).ids
         same = sum(a == b for a, b in zip(ids, GREEDY, strict=True))
@@ -58,17 +59,6 @@ def _checks(built: Sequence[Built], models: Sequence[Model]) -> Iterator[Check]:
         found = perplexity(model, tokens)
         close = abs(found - PERPLEXITY) <= TOLERANCE
         yield Check(f"{name}: perplexity of unseen text is {PERPLEXITY}", f"{found:.4f}", close)
-
-
-def _damaged(package: Path) -> list[str]:
-    """Files whose bytes are not those of SHA256SUMS."""
-    lines = (package / "SHA256SUMS").read_text("utf-8").splitlines()
-    sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    return [
-        name
-        for name, digest in sums.items()
-        if hashlib.sha256((package / name).read_bytes()).hexdigest() != digest
-    ]
 
 
 def heldout(model: Model) -> list[list[int]]:

@@ -1,11 +1,11 @@
 """The content of a package, written into its stage: weights, graph, side files, documents, checksums."""
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from cabochon import files
+from cabochon.package import sums
 from cabochon.package.card import card
 from cabochon.package.facts import Digest, Facts
 from cabochon.package.layout import GRAPH, Layout, stored_weights
@@ -15,15 +15,14 @@ from cabochon.package.side_files import travelling
 from cabochon.package.stage_check import check_graph
 from cabochon.package.writer import Progress, serialize, write_weights
 
-__all__ = ["SUMS", "assemble"]
+__all__ = ["assemble"]
 
-SUMS = "SHA256SUMS"
 _SPARE = 1 << 20  # bytes; the documents are not known in size before they are written
 _DOCUMENTS = {
     "provenance.json": "source, command, versions, tensors used and unused",
     "SOURCE_LICENSE.md": "the licence of the checkpoint",
     "runtime-requirements.txt": "the wheels it was built beside",
-    SUMS: "checksums of all these files: `sha256sum -c SHA256SUMS`",
+    sums.SUMS: f"checksums of all these files: `sha256sum -c {sums.SUMS}`",
 }
 
 
@@ -49,7 +48,7 @@ def assemble(facts: Facts, layout: Layout, stage: Path, progress: Progress) -> N
         files.copy(file, stage / name)
     digests = {GRAPH: Digest(len(graph), files.sha256(stage / GRAPH))} | digests
     _describe(replace(facts, digests=digests, linked=tuple(layout.links)), stage)
-    _sum(stage, digests)
+    sums.write(stage, {name: digest.sha256 for name, digest in digests.items()})
     check_graph(stage, layout.places)
     progress.done()
 
@@ -67,11 +66,3 @@ def _describe(facts: Facts, stage: Path) -> None:
 def _write(path: Path, text: str) -> None:
     # A name of undecodable bytes, of the checkpoint or in the command, is spelled \udcff: in JSON the very same.
     path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
-
-
-def _sum(stage: Path, digests: Mapping[str, Digest]) -> None:
-    """SHA256SUMS over every file of the stage; what was hashed while it was written is not read again."""
-    known = {name: digest.sha256 for name, digest in digests.items()}
-    names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
-    sums = [f"{known.get(name) or files.sha256(stage / name)}  {name}\n" for name in names]
-    _write(stage / SUMS, "".join(sums))

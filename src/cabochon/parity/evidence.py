@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cabochon import files
+from cabochon.package import sums
 
 __all__ = ["Evidence", "Verdict", "identity", "versions", "write"]
 
@@ -71,7 +72,7 @@ def write(package: Path, name: str, document: Mapping[str, Any]) -> str:
     text = json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False)
     (package / "evidence").mkdir(exist_ok=True)
     files.replace(package / inside, f"{text}\n".encode())
-    _note_sum(package, inside)
+    sums.note(package, inside)
     return inside
 
 
@@ -82,13 +83,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _note_sum(package: Path, inside: str) -> None:
-    sums = package / "SHA256SUMS"
-    if not sums.is_file():
-        return
-    lines = dict(line.split("  ", 1)[::-1] for line in sums.read_text(encoding="utf-8").splitlines() if line)
-    lines[inside] = files.sha256(package / inside)
-    text = "".join(f"{digest}  {name}\n" for name, digest in sorted(lines.items()))
-    files.replace(sums, text.encode())
