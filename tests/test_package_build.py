@@ -23,11 +23,11 @@ import pytest
 
 import cabochon
 from cabochon.checkpoint import open_checkpoint
-from cabochon.errors import ConfigError, PackageError, TargetError, TensorError
+from cabochon.errors import ConfigError, PackageError, SourceError, TargetError, TensorError
 from cabochon.gemma4 import read_text_config, text_tensors
 from cabochon.package import Built, build, sums
 from cabochon.package.stage_check import external_ranges
-from checkpoints import TINY, change, copy, hub_cache, shard
+from checkpoints import TINY, change, copy, hub_cache, published, rename, shard, tiny_config, write_config
 
 SOURCE = TINY / "text"
 MINIATURE = Path(cabochon.__file__).parent / "demo" / "miniature" / "target"
@@ -145,12 +145,79 @@ def test_rebuilds_are_byte_identical(tmp_path):
         assert contents(tmp_path / "0" / target) == contents(tmp_path / "1" / target)
 
 
+SPELLINGS = {
+    "published": lambda config: published(config),
+    "zero": lambda config: published(config) | {"num_global_key_value_heads": 0},
+    "absent": lambda config: {
+        key: value for key, value in published(config).items() if key != "num_global_key_value_heads"
+    },
+    "padded": lambda config: config | {"per_layer_config": {"04": {"head_dim": 32}, "09": {"head_dim": 32}}},
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_both_spellings_of_a_config_give_the_same_package(tmp_path, package, monkeypatch, spelling):
+    for absent in ("torch", "transformers"):
+        monkeypatch.setitem(sys.modules, absent, None)  # to import it would fail
+    source = copy(tmp_path / "text")
+    config = SPELLINGS[spelling](tiny_config())
+    assert config != tiny_config()
+    write_config(source, config)
+    found, expected = contents(build(source, tmp_path / "p", license="apache-2.0").path), contents(package)
+    assert {name for name in FILES if found[name] != expected[name]} == {"config.json", "SHA256SUMS"}
+
+
+def graph_and_data(package):
+    return [(package / name).read_bytes() for name in ("model.onnx", "model.onnx.data")]
+
+
+PREFIXES = {
+    "model.language_model.": lambda name: name.replace("model.", "model.language_model.", 1),
+    "language_model.model.": lambda name: f"language_model.{name}",
+    "bare": lambda name: name.removeprefix("model."),
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_every_prefix_gives_the_same_graph_and_data(tmp_path, package, prefix):
+    """The fourth is `package` itself: model.*"""
+    source = rename(copy(tmp_path / "source"), PREFIXES[prefix])
+    built = build(source, tmp_path / "p").path
+    assert graph_and_data(built) == graph_and_data(package)
+    names = json.loads((built / "provenance.json").read_bytes())["tensors"]["used"]
+    assert names["model.norm.weight"] == PREFIXES[prefix]("model.norm.weight")
+
+
+def test_keys_and_values_of_borrowers_and_towers_change_nothing(tmp_path, package):
+    """The fifth prefix, model.language_model.* with towers beside it, and keys and values that nothing reads."""
+    borrowed = {
+        f"model.language_model.layers.{layer}.self_attn.{part}.weight"
+        for layer in range(6, 10)
+        for part in ("k_proj", "v_proj", "k_norm")
+    }
+
+    def scramble(tensors):
+        assert borrowed < set(tensors)
+        random = np.random.default_rng(0)
+        noise = {name: random.bytes(len(tensors[name][2])) for name in borrowed}
+        return {name: (*entry[:2], noise.get(name, entry[2])) for name, entry in tensors.items()}
+
+    for source in (TINY / "target", change(copy(tmp_path / "source", "target"), scramble)):
+        built = build(source, tmp_path / f"p-{source.name}").path
+        assert graph_and_data(built) == graph_and_data(package)
+        unused = json.loads((built / "provenance.json").read_bytes())["tensors"]["unused"]
+        said = {name: reason for name, reason in unused.items() if "borrows the keys and values" in reason}
+        assert set(said) == borrowed
+        assert {name.split(".")[1] for name in set(unused) - borrowed} == {
+            "vision_tower", "embed_vision", "audio_tower", "embed_audio",
+        }  # fmt: skip
+
+
 def test_shards_give_the_same_weights(tmp_path, package):
     source = copy(tmp_path / "source")
     shard(source)
     built = build(source, tmp_path / "p", license="apache-2.0").path
-    for name in ("model.onnx", "model.onnx.data"):
-        assert (built / name).read_bytes() == (package / name).read_bytes()
+    assert graph_and_data(built) == graph_and_data(package)
 
 
 def test_a_hub_cache_gives_a_package_without_symlinks(tmp_path, package):
@@ -355,7 +422,11 @@ def test_what_is_refused_leaves_nothing(tmp_path):
         build(source, source, allow_missing=["tokenizer"])
     with pytest.raises(ConfigError):
         build(copy(tmp_path / "other", hidden_sizes=3), tmp_path / "p")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "source"]
+    shard(copy(tmp_path / "stale"))
+    (tmp_path / "stale" / "model-00004-of-00004.safetensors").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"does not name model-00004-of-00004\.safetensors"):
+        build(tmp_path / "stale", tmp_path / "p")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "source", "stale"]
     built = build(source, tmp_path / "p", allow_missing=["tokenizer"])
     assert "the package has no tokenizer (tokenizer.json and tokenizer_config.json)" in built.remarks
 
