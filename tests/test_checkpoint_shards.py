@@ -59,6 +59,20 @@ def pointer(folder, names):
     return f"{names[0]}: this is a Git LFS pointer"
 
 
+STALE = ("model-00004-of-00004.safetensors", "old.safetensors")
+
+
+def stale(folder, names):
+    checkpoints.write(folder / STALE[0], {"model.norm.weight": ("U8", [1], b"x")})
+    return f"{INDEX}: does not name {STALE[0]}, which lies beside its shards"
+
+
+def stale_and_broken(folder, names):
+    for name in STALE:
+        (folder / name).write_bytes(b"")
+    return f"{INDEX}: does not name {', '.join(STALE)}, which lies"
+
+
 def no_index(folder, names):
     (folder / INDEX).unlink()
     return f"neither model.safetensors nor {INDEX}; found {', '.join(names)}"
@@ -99,6 +113,8 @@ def index_is_empty(folder, names):
         missing,
         truncated,
         pointer,
+        stale,
+        stale_and_broken,
         no_index,
         dangling,
         index_is_text,
@@ -134,12 +150,25 @@ def test_an_index_may_name_safetensors_inside_the_folder_only(folder, shard):
         read_shards(folder)
 
 
-def test_a_stale_shard_is_said_and_not_used(folder):
+def test_a_stale_shard_may_be_deleted_or_added_to_the_index(folder):
     checkpoints.shard(folder)
-    checkpoints.write(folder / "model-00004-of-00004.safetensors", {"model.norm.weight": ("U8", [1], b"x")})
-    tensors, remarks = read_shards(folder)
-    assert tensors["model.norm.weight"].dtype == "BF16"
-    assert remarks == ["model-00004-of-00004.safetensors: not used, the index does not name it"]
+    extra = folder / STALE[0]
+    checkpoints.write(extra, {"x": ("U8", [1], b"x")})
+    with pytest.raises(SourceError) as caught:
+        read_shards(folder)
+    assert caught.value.remedy.startswith("delete it, or add it to the index")
+    index = checkpoints.read_index(folder)
+    checkpoints.write_index(folder, index | {"x": extra.name})
+    assert read_shards(folder)[0]["x"].file.name == extra.name
+    checkpoints.write_index(folder, index)
+    extra.unlink()
+    assert set(read_shards(folder)[0]) == set(index)
+
+
+def test_an_adapter_beside_shards_is_no_stale_shard(folder):
+    checkpoints.shard(folder)
+    checkpoints.write(folder / "adapter_model.safetensors", {"lora_A": ("U8", [1], b"x")})
+    assert "NOT applied" in read_shards(folder)[1][0]
 
 
 def test_a_single_file_goes_before_an_index(folder):

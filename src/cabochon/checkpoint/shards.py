@@ -19,17 +19,19 @@ _AGAIN = "download the checkpoint again, all files from one revision"
 def read_shards(root: Path) -> tuple[dict[str, Tensor], list[str]]:
     """All tensors of the folder by name, and remarks on files that were not used. Only headers are read.
 
-    A single file goes before an index, as in transformers. Raises SourceError and TensorError.
+    A single file goes before an index, as in transformers, and whatever lies beside it is not used. Beside an
+    index nothing may lie that it does not name: a shard of an earlier save, or one that the index lacks.
+    Raises SourceError and TensorError.
     """
     present = {path.name for path in root.iterdir()}
     if SINGLE in present:
-        tensors, used = read_header(real_file(root, SINGLE), SINGLE), {SINGLE}
-    elif INDEX in present:
+        return read_header(real_file(root, SINGLE), SINGLE), _remarks(present)
+    if INDEX in present:
         weight_map = _read_index(root)
-        tensors, used = _read_indexed(root, weight_map), set(weight_map.values())
-    else:
-        raise _no_weights(root, present)
-    return tensors, _remarks(present, used)
+        tensors = _read_indexed(root, weight_map)
+        _refuse_stale(_weights(present) - set(weight_map.values()))
+        return tensors, _remarks(present)
+    raise _no_weights(root, present)
 
 
 def real_file(root: Path, name: str) -> Path:
@@ -122,30 +124,33 @@ def _listed(names: Collection[str], limit: int = 5) -> str:
     return first if len(names) <= limit else f"{first} and {len(names) - limit} more"
 
 
+def _weights(present: Collection[str]) -> set[str]:
+    return {name for name in present if name.endswith(".safetensors") and not is_adapter(name)}
+
+
+def _refuse_stale(shards: Collection[str]) -> None:
+    if shards:
+        raise SourceError(
+            f"does not name {_listed(sorted(shards))}, which lies beside its shards: stale, or not listed",
+            at=INDEX,
+            remedy="delete it, or add it to the index (of a checkpoint on a hub, in a downloaded copy)",
+        )
+
+
 def _no_weights(root: Path, present: Collection[str]) -> SourceError:
-    shards = sorted(name for name in present if name.endswith(".safetensors") and not is_adapter(name))
+    shards = sorted(_weights(present))
     found = f"; found {_listed(shards)}" if shards else ""
     remedy = f"shards need their index: {_AGAIN}" if shards else "give the folder that holds the weights"
     return SourceError(f"neither {SINGLE} nor {INDEX}{found}", at=str(root), remedy=remedy)
 
 
-def _remarks(present: Collection[str], used: Collection[str]) -> list[str]:
-    remarks = []
+def _remarks(present: Collection[str]) -> list[str]:
+    remarks: list[str] = []
     if adapters := sorted(name for name in present if is_adapter(name)):
         remarks.append(
             f"a LoRA adapter lies beside the checkpoint ({', '.join(adapters)}) and is NOT applied; "
             "merge it first (merge_and_unload of peft) to build the adapted model"
         )
-    extra = sorted(
-        name
-        for name in present
-        if name.endswith(".safetensors") and name not in used and not is_adapter(name)
-    )
-    if extra:
-        by = SINGLE if SINGLE in used else "the index"
-        remarks.append(
-            f"{_listed(extra)}: not used, {by} does not name it"
-            if by != SINGLE
-            else f"{_listed(extra)}: not used beside {SINGLE}"
-        )
+    if SINGLE in present and (others := sorted(_weights(present) - {SINGLE})):
+        remarks.append(f"{_listed(others)}: not used beside {SINGLE}")
     return remarks
