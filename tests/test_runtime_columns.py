@@ -56,6 +56,8 @@ def test_kept_positions_that_are_right(keep: int, real: Any, left: bool):
 def test_kept_positions_in_the_padding_are_refused():
     with pytest.raises(RequestError, match="the last 2 logits of rows with padding"):
         check_kept(2, np.array([[1, 1], [1, 0]], bool), left_justified=True)
+    with pytest.raises(RequestError, match="the last 2 logits of 2 rows"):
+        check_kept(2, np.ones((2, 3), bool), left_justified=True)
 
 
 @pytest.mark.parametrize(

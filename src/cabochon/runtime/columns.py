@@ -60,9 +60,14 @@ def extended(mask: np.ndarray, real: np.ndarray, left_justified: bool) -> np.nda
 
 
 def check_kept(keep: int, real: np.ndarray, left_justified: bool) -> None:
-    """Raise RequestError where the last `keep` positions of rows [B, S] are not those of their last tokens."""
-    if left_justified and keep > 1 and not real.all():
+    """Raise RequestError where the kernel cannot give the last `keep` positions of rows [B, S]."""
+    if not left_justified or keep <= 1:
+        return
+    rows, columns = real.shape
+    if not real.all():
         raise refused(f"the last {keep} logits of rows with padding", "keep 1 or 0 (all), or feed row by row")
+    if rows > 1 and keep < columns:
+        raise refused(f"the last {keep} logits of {rows} rows", "keep 1 or 0 (all), or feed row by row")
 
 
 def evictable(mask: np.ndarray, keep: int) -> int:
