@@ -158,10 +158,6 @@ WRONG = {
         lambda t: t | {NORM: ("I8", [64], bytes(64))},
         [f"wrong dtype: {NORM} is I8, expected BF16, F16, F32"],
     ),
-    "packed": (
-        lambda t: without(NORM)(t) | {"model.norm.weight_packed": ("I32", [8], bytes(32))},
-        [f"missing: {NORM}", "unknown: model.norm.weight_packed"],
-    ),
     "all at once": (
         lambda t: without(TABLE)(t) | {Q_BIAS: SMALL, NORM: SMALL, "model.layers.10.layer_scalar": SMALL},
         [

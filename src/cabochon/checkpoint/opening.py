@@ -7,7 +7,12 @@ from types import MappingProxyType
 from typing import Any
 
 from cabochon.checkpoint.hub import fetch
-from cabochon.checkpoint.refusals import refuse_kinds, refuse_pointer, refuse_quantized
+from cabochon.checkpoint.refusals import (
+    refuse_kinds,
+    refuse_pointer,
+    refuse_quantized,
+    refuse_quantized_tensors,
+)
 from cabochon.checkpoint.shards import read_shards, real_file
 from cabochon.checkpoint.source import hub_id_of, snapshot_identity
 from cabochon.checkpoint.strict_json import parse_object
@@ -81,6 +86,7 @@ def _open(source: str | Path, revision: str | None, check: Check | None) -> Chec
     refuse_kinds({path.name for path in root.iterdir()}, str(root))
     config = _examine(root, check)
     tensors, remarks = read_shards(root)
+    refuse_quantized_tensors(tensors, str(root))
     identity, commit = snapshot_identity(root)
     return Checkpoint(
         source=str(source),

@@ -5,18 +5,36 @@ from typing import Any
 
 from cabochon.errors import SourceError, UnsupportedError
 
-__all__ = ["ADAPTERS", "is_adapter", "refuse_kinds", "refuse_pointer", "refuse_quantized"]
+__all__ = [
+    "ADAPTERS",
+    "is_adapter",
+    "refuse_kinds",
+    "refuse_pointer",
+    "refuse_quantized",
+    "refuse_quantized_tensors",
+]
 
 ADAPTERS = ("adapter_config.json", "adapter_model.")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _SAFE = "save the model as safetensors: model.save_pretrained(folder) of transformers does"
 _UNQUANTIZED = (
-    "give the unquantized checkpoint (bf16, f16 or f32) it was made from; a precision is chosen when building"
+    "give the unquantized checkpoint (bf16, f16 or f32) it was made from, of a QAT release the one whose name "
+    "ends in -unquantized; a precision is chosen when building"
 )
 _QUANTIZERS = {
     "hf_quant_config.json": "ModelOpt",
     "quantize_config.json": "GPTQ",
     "quant_config.json": "AWQ",
+}
+# How the tensors are called that a quantizer puts in the place of a weight, or beside it.
+_PARTS = {
+    ".weight_packed": "compressed-tensors",
+    ".weight_scale": "compressed-tensors, or ModelOpt",
+    ".weight_scale_inv": "FP8 by blocks",
+    ".qweight": "GPTQ, or AWQ",
+    ".weight.absmax": "bitsandbytes",
+    ".SCB": "bitsandbytes",
+    ".scales": "MLX",
 }
 
 
@@ -66,6 +84,15 @@ def refuse_quantized(config: Mapping[str, Any]) -> None:
                 )
 
 
+def refuse_quantized_tensors(names: Collection[str], at: str) -> None:
+    """Raise UnsupportedError where `names` of tensors show that weights are quantized, whatever config.json says."""
+    for ending, method in _PARTS.items():
+        if found := [name for name in names if name.endswith(ending)]:
+            raise UnsupportedError(
+                f"the checkpoint is quantized ({method}): it holds {_some(found)}", at=at, remedy=_UNQUANTIZED
+            )
+
+
 def refuse_pointer(start: bytes, called: str) -> None:
     """Raise SourceError if a file that begins with `start` is a Git LFS pointer, not data."""
     if start.startswith(b"version https://git-lfs.github.com/spec/"):
@@ -81,7 +108,16 @@ def _method(found: Any) -> str:
         return str(found)
     method = str(found.get("quant_method") or "by an unnamed method")
     bits = found.get("bits") or (4 if found.get("load_in_4bit") else 8 if found.get("load_in_8bit") else None)
-    return f"{method}, {bits} bits" if bits else method
+    said = str(bits) if bits else " and ".join(map(str, sorted(_bits_of_groups(found.get("config_groups")))))
+    return f"{method}, {said} bits" if said else method
+
+
+def _bits_of_groups(groups: Any) -> set[int]:
+    """The bits of all weights, as compressed-tensors says them: by groups of layers."""
+    listed = groups.values() if isinstance(groups, Mapping) else ()
+    weights = [group.get("weights") for group in listed if isinstance(group, Mapping)]
+    found = [weight.get("num_bits") for weight in weights if isinstance(weight, Mapping)]
+    return {bits for bits in found if isinstance(bits, int)}
 
 
 def _some(names: Collection[str]) -> str:
