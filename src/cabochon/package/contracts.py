@@ -13,8 +13,6 @@ __all__ = ["Port", "contracts", "fusions", "hidden_tap", "operators", "owners"]
 
 Port = tuple[int, int]  # key/value heads and head size of a layer's cache
 
-_FUSIONS = {"SkipSimplifiedLayerNormalization": "skip_norm", "FusedMatMul": "fused_matmul"}
-
 
 def operators(model: ir.Model) -> dict[str, int]:
     """How many nodes of each operator the graph has, most frequent first; other domains are spelled out."""
@@ -28,19 +26,12 @@ def operators(model: ir.Model) -> dict[str, int]:
 def fusions(model: ir.Model) -> list[str]:
     """The fused operators of ONNX Runtime that are in the graph, by the names that the field uses."""
     nodes = [n for n in ir.traversal.RecursiveGraphIterator(model.graph) if n.domain == "com.microsoft"]
-    found = {_FUSIONS.get(node.op_type, _snake(node.op_type)) for node in nodes}
-    if any(_is_packed(node) for node in nodes):
-        found.add("packed_attention")
-    return sorted(found)
+    return sorted({_snake(node.op_type) for node in nodes})
 
 
 def _snake(op_type: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op_type).lower()
-
-
-def _is_packed(node: ir.Node) -> bool:
-    """Queries, keys and values in one input: the attention operators then leave the other two out."""
-    return node.op_type in ("GroupQueryAttention", "MultiHeadAttention") and node.inputs[1:3] == (None, None)
+    words = op_type.replace("MatMul", "Matmul")  # one word, as the field writes it
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
 
 
 def owners(model: ir.Model) -> dict[int, Port]:
