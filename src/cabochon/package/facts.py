@@ -66,7 +66,7 @@ class Facts:
         if self.checkpoint.id:
             return [self.checkpoint.id]
         card = self.checkpoint.files.get("README.md")
-        said = front_matter(card).get("base_model") if card else None
+        said = ((front_matter(card) if card else None) or {}).get("base_model")
         return [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
 
     @cached_property

@@ -30,10 +30,14 @@ class License:
 
 
 def find_license(files: Mapping[str, Path], asked: str | None = None) -> License:
-    """The licence as the source's card says it, else its licence file, else as `asked`, else "unknown"."""
+    """The licence as the source's card says it, else its licence file, else as `asked`, else "unknown".
+
+    Where it comes to the last two, the evidence says what the card lacks: one may name it and not be readable.
+    """
     file = next((name for name in _FILES if name in files), None)
     text = _text(files[file]) if file else None
-    if "README.md" in files and isinstance(said := front_matter(files["README.md"]).get("license"), str):
+    said, silence = _said(files.get("README.md"))
+    if said is not None:
         return License(said, f"the source's README.md: license: {said}", text)
     if file and text is not None:
         found = _identify(text)
@@ -43,22 +47,37 @@ def find_license(files: Mapping[str, Path], asked: str | None = None) -> License
             text,
         )
     if asked:
-        return License(asked, f"given as --license {asked}; the source says nothing")
-    return License("unknown", "neither a card nor a licence file in the source, and no --license")
+        return License(asked, f"given as --license {asked}; {silence}, and there is no licence file")
+    return License("unknown", f"{silence}, there is no licence file, and no --license was given")
 
 
-def front_matter(card: Path) -> dict[str, Any]:
-    """The YAML between the first two lines of dashes of a model card; empty where none can be read."""
+def _said(card: Path | None) -> tuple[str | None, str]:
+    """The licence that the card names, and how to speak of one that names none."""
+    if card is None:
+        return None, "the source has no README.md"
+    if (found := front_matter(card)) is None:
+        return None, "the front matter of the source's README.md cannot be read"
+    said = found.get("license")
+    return said if isinstance(said, str) else None, "the source's README.md does not name one licence"
+
+
+def front_matter(card: Path) -> dict[str, Any] | None:
+    """The YAML between the first two lines of dashes of a model card.
+
+    Empty where it does not begin with such a line; None where it does, and what follows cannot be read.
+    """
     from ruamel.yaml import YAML
 
     lines = _text(card).splitlines()
-    if not lines or lines[0].strip() != "---" or "---" not in (rest := [line.strip() for line in lines[1:]]):
+    if not lines or lines[0].strip() != "---":
         return {}
+    if "---" not in (rest := [line.strip() for line in lines[1:]]):
+        return None
     try:
         found = YAML(typ="safe", pure=True).load("\n".join(lines[1 : rest.index("---") + 1]))
     except Exception:  # not YAML's errors alone: a month 13 is a ValueError, a deep nest a RecursionError
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else {} if found is None else None
 
 
 def _identify(text: str) -> str:
