@@ -33,7 +33,12 @@ def test_front_matter_has_the_fields_of_the_seeds(tmp_path):
 
 @pytest.mark.parametrize(
     "said, expected",
-    [("base_model: org/a", ["org/a"]), ("base_model: [org/a, org/b]", ["org/a", "org/b"]), ("x: 1", None)],
+    [
+        ("base_model: org/a", ["org/a"]),
+        ("base_model: [org/a, org/b]", ["org/a", "org/b"]),
+        ("x: 1", None),
+        ("{", None),
+    ],
 )
 def test_a_local_finetune_names_what_its_own_card_names(tmp_path, said, expected):
     source = copy(tmp_path / "source")
