@@ -59,7 +59,6 @@ def _layers(work: Path, scale: float, _: int) -> Iterator[Row]:
     shutil.rmtree(source)
     yield running.memory(package)
     decoder = running.Decoder(package)
-    yield running.prefill(decoder)
     yield from running.decoding(decoder)
 
 
@@ -82,6 +81,7 @@ def _full(work: Path, scale: float, rounds: int) -> Iterator[Row]:
     shutil.rmtree(source)
     yield running.disk(package, planned)
     yield from running.load_and_run(package, planned)
+    yield running.prefill(package)
 
 
 PARTS: dict[str, Part] = {

@@ -14,6 +14,13 @@ from bench.checkpoints import ROOT
 from bench.table import Row
 
 REPEATS = 9
+TOOLS = (
+    "pip",
+    "setuptools",
+    "pkg_resources",
+    "_distutils_hack",
+    "distutils-precedence",
+)  # what venv itself brings
 
 
 def import_time() -> Row:
@@ -33,7 +40,7 @@ def _started(code: str) -> float:
 
 
 def install_size() -> Row:
-    """A new virtual environment with cabochon and what it needs, without pip and without bytecode."""
+    """A new virtual environment with cabochon and what it needs, without the installer and without bytecode."""
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         pip = [
@@ -49,7 +56,11 @@ def install_size() -> Row:
         files = list(_counted(Path(folder)))
         size = sum(path.stat().st_size for path in files) / 1e6
         packages = len(
-            {p for p in Path(folder).glob("lib/python*/site-packages/*.dist-info") if "pip" not in p.name}
+            {
+                p
+                for p in Path(folder).glob("lib/python*/site-packages/*.dist-info")
+                if not p.name.startswith(TOOLS)
+            }
         )
     return Row(
         "fresh install without parity", f"{size:.0f} MB, {packages} packages", aim="< 250 MB without bytecode",
@@ -59,5 +70,5 @@ def install_size() -> Row:
 
 def _counted(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder / "lib"):
-        folders[:] = [f for f in folders if f != "__pycache__" and not f.startswith("pip")]
+        folders[:] = [f for f in folders if f != "__pycache__" and not f.startswith(TOOLS)]
         yield from (Path(place, name) for name in names if not name.endswith(".pyc"))

@@ -94,7 +94,7 @@ def test_running_is_measured(packages: Packages, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(running, "DEPTHS", (16, 200))
     package = packages("miniature", precision="f16")
     decoder = running.Decoder(package)
-    row = running.prefill(decoder, repeats=1)
+    row = running.prefill(package, repeats=1)
     assert row.aim == "≥ 3.5 ×"
     rows = list(running.decoding(decoder, repeats=1))
     assert [r.what.split(",")[0] for r in rows] == [

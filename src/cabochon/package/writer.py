@@ -18,8 +18,8 @@ from cabochon.package.layout import Layout
 
 __all__ = ["Progress", "Silent", "serialize", "write_weights"]
 
-_AHEAD = 4  # blocks in flight: enough to keep all lanes busy, about 16 MB of memory
-_SYNC_EVERY = 64 << 20  # bytes
+_AHEAD = 16  # blocks in flight, 64 MB: computing goes on while the disk takes its time
+_SYNC_EVERY = 32 << 20  # bytes
 
 
 class Progress(Protocol):
