@@ -2,8 +2,8 @@
 
 A block is a few megabytes, so that memory stays bounded whatever the size of a tensor, and is converted in
 steps that stay in the cache. One core of an AMD EPYC, GB of source per second (2026-11): bf16->f32 4.1,
-bf16->f16 1.4, f32->bf16 6.8, f32->f16 1.1 with numpy's loops; f16->f32 1.8 and f16->bf16 1.2 by table
-(0.9 and 0.8 with the loops).
+f32->bf16 6.8, f32->f16 1.1 with numpy's loops; f16->f32 1.8 and f16->bf16 1.2 by table (0.9 and 0.8 with the
+loops); bf16->f16 1.9 on the bits (1.5 with the loop, in the same run).
 """
 
 import math
@@ -68,7 +68,9 @@ def _cast(source: np.dtype, target: np.dtype) -> Callable[[np.ndarray], np.ndarr
     """How a flat array is converted; None where nothing is to do."""
     if source == target:
         return None
-    convert = _by_table(target) if source == _F16 else _by_loop
+    convert = (
+        _halved if (source, target) == (_BF16, _F16) else _by_table(target) if source == _F16 else _by_loop
+    )
 
     def cast(values: np.ndarray) -> np.ndarray:
         result = np.empty(values.shape, target)
@@ -84,8 +86,24 @@ def _by_loop(values: np.ndarray, result: np.ndarray) -> None:
     np.copyto(result, values, casting="unsafe")
 
 
+def _halved(values: np.ndarray, result: np.ndarray) -> None:
+    """bf16 to f16 on the bits: three more bits of mantissa, an exponent less by 112; exact from 2^-14 to 65280.
+
+    What is smaller is rounded, and what is larger infinite: these few are looked up.
+    """
+    bits, half = values.view(np.uint16), result.view(np.uint16)
+    magnitude = bits & 0x7FFF
+    np.left_shift(magnitude, 3, out=half)
+    np.subtract(half, np.uint16(112 << 10 & 0xFFFF), out=half)
+    beyond = magnitude.max(initial=0) >= (127 + 16) << 7
+    others = slice(None) if beyond else np.flatnonzero(magnitude < (127 - 14) << 7)
+    np.bitwise_and(bits, 0x8000, out=magnitude)
+    np.bitwise_or(half, magnitude, out=half)
+    half[others] = _table(_BF16, _F16)[bits[others]]
+
+
 def _by_table(target: np.dtype) -> Callable[[np.ndarray, np.ndarray], None]:
-    table = _table(target)
+    table = _table(_F16, target)
 
     def look_up(values: np.ndarray, result: np.ndarray) -> None:
         # numpy looks up fastest with indices of its own width; "clip" because it skips a copy of the result
@@ -95,10 +113,10 @@ def _by_table(target: np.dtype) -> Callable[[np.ndarray, np.ndarray], None]:
 
 
 @cache
-def _table(target: np.dtype) -> np.ndarray:
-    """What each of the 65,536 f16 bit patterns becomes, as unsigned bits."""
-    with np.errstate(invalid="ignore"):
-        return np.arange(1 << 16, dtype=np.uint16).view(_F16).astype(target).view(f"u{target.itemsize}")
+def _table(source: np.dtype, target: np.dtype) -> np.ndarray:
+    """What each of the 65,536 bit patterns of a half becomes, as unsigned bits."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.arange(1 << 16, dtype=np.uint16).view(source).astype(target).view(f"u{target.itemsize}")
 
 
 def _is_finite(values: np.ndarray) -> bool:
