@@ -15,8 +15,8 @@ __all__ = ["TARGETS", "Target"]
 class Target:
     """Where a package runs: the dialect its graph is written in, the execution provider, and what that can carry.
 
-    `precisions` are those that can be built, `kernels` those for which the provider has the kernels that do the work, and
-    `tested` says that the tests run them there. `caveats` says, by precision, what a user must know before running one.
+    `precisions` are those that can be built, `kernels` those for which the provider has the kernels that do the work,
+    and `tested` says that the tests run them there. `caveats` says, by precision, what to know before running one;
     `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants.
     `head_multiple`: head sizes must be multiples of it.
     """
