@@ -67,9 +67,13 @@ def print_plan(plan: "Plan") -> None:
         print(cache_in_words(plan.cache))
     print()
     print_table(
-        ("target", "precision", "verdict", "disk>", "memory to run>", "why"),
-        [(v.target, v.precision, v.status, size(v.disk), size(v.memory), v.reason) for v in plan.verdicts],
+        ("target", "precision", "verdict", "disk>", "memory to run>"),
+        [(v.target, v.precision, v.status, size(v.disk), size(v.memory)) for v in plan.verdicts],
     )
+    print()
+    for v in plan.verdicts:
+        if v.reason and v.reason != plan.refused:
+            print(f"- {v.target} {v.precision}: {v.reason}")
     warnings = {f"{v.target}: {warning}": None for v in plan.verdicts for warning in v.warnings}
     for line in (*warnings, *plan.remarks):
         print(f"- {line}")
