@@ -22,10 +22,11 @@ import onnxruntime
 import pytest
 
 import cabochon
+from cabochon import sums
 from cabochon.checkpoint import open_checkpoint
 from cabochon.errors import ConfigError, PackageError, SourceError, TargetError, TensorError
 from cabochon.gemma4 import read_text_config, text_tensors
-from cabochon.package import Built, build, sums
+from cabochon.package import Built, build
 from cabochon.package.stage_check import external_ranges
 from checkpoints import TINY, change, copy, hub_cache, published, rename, shard, tiny_config, write_config
 

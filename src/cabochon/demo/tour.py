@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from cabochon import sums
 from cabochon.demo.account import Account, Check, Sample
-from cabochon.package import Built, build, sums
+from cabochon.package import Built, build
 from cabochon.runtime import Model, load
 
 __all__ = ["MINIATURE", "demo", "perplexity"]

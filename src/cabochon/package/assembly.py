@@ -4,8 +4,7 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
-from cabochon import files
-from cabochon.package import sums
+from cabochon import files, sums
 from cabochon.package.card import card
 from cabochon.package.facts import Digest, Facts
 from cabochon.package.layout import GRAPH, Layout, stored_weights

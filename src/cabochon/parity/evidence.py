@@ -9,8 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cabochon import files
-from cabochon.package import sums
+from cabochon import files, sums
 
 __all__ = ["Evidence", "Verdict", "identity", "versions", "write"]
 

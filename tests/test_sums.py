@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
+from cabochon import sums
 from cabochon.errors import PackageError
-from cabochon.package import sums
 
 ZEROS = "0" * 64
 
