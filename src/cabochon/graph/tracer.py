@@ -16,8 +16,10 @@ DTYPES = {
     "f32": ir.DataType.FLOAT,
     "f16": ir.DataType.FLOAT16,
     "bf16": ir.DataType.BFLOAT16,
+    "f64": ir.DataType.DOUBLE,
     "i64": ir.DataType.INT64,
     "i32": ir.DataType.INT32,
+    "u64": ir.DataType.UINT64,
     "bool": ir.DataType.BOOL,
 }
 
