@@ -1,0 +1,110 @@
+"""All rules over one package, and the verdict."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cabochon.errors import CabochonError
+from cabochon.validate.findings import Finding, Severity
+from cabochon.validate.opened import Opened, open_package
+from cabochon.validate.rules import NEEDS, Found, Rule, load, selected
+
+__all__ = ["Verdict", "judge", "validate"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the rules found in `package`. `rules`: codes of those that ran; `skipped`: of the others, why."""
+
+    package: Path
+    findings: tuple[Finding, ...]
+    rules: tuple[str, ...]
+    skipped: Mapping[str, str]
+    seconds: float
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What refuses the package."""
+        return tuple(f for f in self.findings if f.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What deserves a look."""
+        return tuple(f for f in self.findings if f.severity is Severity.WARNING)
+
+    @property
+    def passed(self) -> bool:
+        """There are no errors."""
+        return not self.errors
+
+
+def validate(
+    package: str | Path,
+    *,
+    quick: bool = False,
+    execute: bool = False,
+    strict: bool = False,
+    select: Collection[str] = (),
+    ignore: Collection[str] = (),
+    source: str | Path | None = None,
+) -> Verdict:
+    """Judge a package by its files.
+
+    `quick` reads no bytes of weights; `execute` runs the graphs as well; `strict` makes warnings errors; `select` and
+    `ignore` are codes of rules or their beginnings; `source` is the checkpoint it was built from, every weight is then
+    derived again and compared.
+
+    Raises PackageError where `package` is no folder, RequestError for a code that no rule has. What is wrong with the
+    package is never an exception.
+    """
+    left_out = selected(select, ignore)
+    started = time.monotonic()
+    opened = open_package(package, source=None if source is None else str(source))
+    asked = {"weights": not quick, "source": source is not None and not quick, "execute": execute}
+    verdict = judge(opened, asked, left_out)
+    findings = verdict.findings
+    if strict:
+        findings = tuple(
+            replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings
+        )
+    return replace(verdict, package=Path(package), findings=findings, seconds=time.monotonic() - started)
+
+
+def judge(opened: Opened, asked: Mapping[str, bool], left_out: Mapping[str, str]) -> Verdict:
+    """Run every rule whose needs are met; `asked`: which of "weights", "source" and "execute" are wanted."""
+    skipped, findings, ran = dict[str, str](), list[Finding](), list[str]()
+    for code, rule in load().items():
+        if why := left_out.get(code) or _unmet(rule, opened, asked):
+            skipped[code] = why
+        else:
+            ran.append(code)
+            findings += _findings(rule, opened)
+    return Verdict(opened.root, tuple(dict.fromkeys(findings)), tuple(ran), skipped, 0.0)
+
+
+def _unmet(rule: Rule, opened: Opened, asked: Mapping[str, bool]) -> str:
+    met = opened.met | {need for need, wanted in asked.items() if wanted}
+    return "; ".join(f"needs {NEEDS[need]}" for need in NEEDS if need in rule.needs - met)
+
+
+def _findings(rule: Rule, opened: Opened) -> Iterator[Finding]:
+    """What a rule finds; what it stumbles over is a finding too."""
+    try:
+        for found in rule.check(opened):
+            yield rule.finding(found)
+    except CabochonError as error:
+        yield rule.finding(Found(error.at, error.message, "files that the rule can read", error.remedy))
+    except Exception as error:  # whatever a broken package makes of a rule, the others are worth their time
+        where = _place(error)
+        found = f"the rule itself fails: {type(error).__name__}: {error}"[:300]
+        yield rule.finding(
+            Found(str(opened.root.name), found, f"a rule that does not ({where})", "report it")
+        )
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "nowhere"
