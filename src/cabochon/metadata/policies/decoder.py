@@ -1,0 +1,41 @@
+"""What the policy graphs must know of the decoder they drive."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cabochon.errors import GraphError
+from cabochon.metadata.ports import Port, Ports
+
+__all__ = ["Decoder"]
+
+_MASKS = ("anywhere", "left-justified")
+_NEEDED = ("input_ids", "attention_mask")
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The ports of a text decoder, and how real tokens may lie in its mask: the metadata property `cabochon.mask`.
+
+    Raises GraphError where a port that the loop needs is missing, or for another mask.
+    """
+
+    ports: Ports
+    mask: str
+
+    def __post_init__(self) -> None:
+        missing = [name for name in _NEEDED if name not in self.ports.inputs]
+        missing += [name for name in ("logits",) if name not in self.ports.outputs]
+        if missing:
+            raise GraphError(f"the decoder has no port {', '.join(missing)}; the loop needs it")
+        if self.mask not in _MASKS:
+            raise GraphError(f"{self.mask!r}; expected {' or '.join(_MASKS)}", at="cabochon.mask")
+
+    @property
+    def logits(self) -> Port:
+        """Logits of the kept positions, [batch, kept, vocabulary]."""
+        return self.ports.outputs["logits"]
+
+    @property
+    def caches(self) -> Iterable[Port]:
+        """The caches as they go in, in the order of the graph: [batch, heads, length, head size]."""
+        return [port for name, port in self.ports.inputs.items() if name.startswith("past_key_values.")]
