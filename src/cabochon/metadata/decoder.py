@@ -1,0 +1,94 @@
+"""What the documents of a text package are derived from: the traced graph, the config, the tokenizer files."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx_ir as ir
+
+from cabochon.errors import GraphError
+from cabochon.gemma4 import TextConfig
+from cabochon.metadata.ports import Port, Ports, read
+from cabochon.metadata.vocabulary import Vocabulary
+
+__all__ = ["Cache", "Decoder", "read_decoder"]
+
+_PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One of the two tensors that an owner remembers, [batch, heads, positions, size]."""
+
+    layer: int
+    part: str  # "key" or "value"
+    kind: str
+    past: Port
+    present: Port
+
+    @property
+    def cell(self) -> str:
+        """The name of its state cell."""
+        return f"kv.{self.layer}.{self.part}"
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A text decoder: `ports` and `caches` as its graph has them, `in_place` where one buffer may be past and present.
+
+    `properties` are the metadata properties of the graph. `vocabulary` is None for a package without a tokenizer.
+    """
+
+    ports: Ports
+    caches: tuple[Cache, ...]
+    in_place: bool
+    properties: Mapping[str, str]
+    config: TextConfig
+    vocabulary: Vocabulary | None
+    artifact: str = "model.onnx"
+
+    @property
+    def hidden(self) -> str | None:
+        """The output that carries the hidden states after the final norm."""
+        return next((name for name in self.ports.outputs if name.startswith("hidden_states.")), None)
+
+    @property
+    def logits(self) -> Port:
+        """[batch, kept, vocabulary]"""
+        return self.ports.outputs["logits"]
+
+    @cached_property
+    def groups(self) -> dict[str, tuple[Cache, ...]]:
+        """The caches by the kind of their layer, in the order in which the kinds first come."""
+        kinds = dict.fromkeys(cache.kind for cache in self.caches)
+        return {kind: tuple(c for c in self.caches if c.kind == kind) for kind in kinds}
+
+
+def read_decoder(model: ir.Model, config: TextConfig, vocabulary: Vocabulary | None) -> Decoder:
+    """The facts of a traced or loaded decoder. Raises GraphError where its ports are not those of one."""
+    ports = read(model)
+    caches = tuple(_caches(ports, config))
+    in_place = all(_in_place(model, cache) for cache in caches)
+    return Decoder(ports, caches, in_place, dict(model.metadata_props), config, vocabulary)
+
+
+def _caches(ports: Ports, config: TextConfig) -> Iterator[Cache]:
+    for name, past in ports.inputs.items():
+        if match := _PAST.fullmatch(name):
+            layer, part = int(match[1]), match[2]
+            present = f"present.{layer}.{part}"
+            if present not in ports.outputs or layer >= len(config.layers):
+                raise GraphError(
+                    f"no output {present!r}, or no layer {layer} in config.json; expected both", at=name
+                )
+            yield Cache(layer, part, config.layers[layer].kind, past, ports.outputs[present])
+
+
+def _in_place(model: ir.Model, cache: Cache) -> bool:
+    """GroupQueryAttention writes into its past where present is the same buffer; nothing else reads the past's data."""
+    past = next(value for value in model.graph.inputs if value.name == cache.past.name)
+    readers = {user.op_type for user, _ in past.uses()} - {"Shape"}
+    present = next(value for value in model.graph.outputs if value.name == cache.present.name)
+    maker = present.producer()
+    return readers == {"GroupQueryAttention"} and maker is not None and past in maker.inputs

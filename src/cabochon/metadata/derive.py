@@ -1,0 +1,202 @@
+"""The canonical document of a text package: one pass of the decoder, everything supplied by the application.
+
+Nothing is written by hand: ports, types and symbols are the graph's, kinds and limits the config's, tokens the
+tokenizer's.
+"""
+
+from collections.abc import Iterable
+
+from cabochon.gemma4.config import SLIDING
+from cabochon.metadata.decoder import Cache, Decoder
+from cabochon.metadata.document import (
+    Alias,
+    Append,
+    Application,
+    Cell,
+    Component,
+    ComponentPorts,
+    Document,
+    Emit,
+    Group,
+    Input,
+    Invariant,
+    Invoke,
+    Manifest,
+    Model,
+    Onnx,
+    Opaque,
+    Output,
+    Package,
+    Pipeline,
+    PortRole,
+    Request,
+    RequestAligned,
+    Reuse,
+    Role,
+    RuntimeRole,
+    Serving,
+    SpecialToken,
+    StateService,
+    TensorContract,
+    Tokenizer,
+    TokenizerArtifact,
+    Workflow,
+)
+from cabochon.metadata.ports import Port
+
+__all__ = ["cells", "component", "contract", "decoder_document", "groups", "invoke", "model", "package"]
+
+ROWS = RequestAligned(axis=0)
+_ROLES: dict[str, PortRole] = {
+    "input_ids": "token_ids",
+    "attention_mask": "attention_mask",
+    "logits": "logits",
+}
+
+
+def decoder_document(decoder: Decoder) -> Document:
+    """The decoder alone: the application feeds tokens, mask and caches, and gets logits and the grown caches.
+
+    The form of the document is neutral; `cabochon.metadata.forms.dump` writes it as v1 or v1.8.
+    """
+    control = {"active": "bool", "done": "bool", "accepted_len": "int64"}
+    logits = contract(decoder.logits)
+    workflow = Workflow(
+        manifest=Manifest(),
+        inputs={f"request.{name}": _supplied(name, rows(dtype)) for name, dtype in control.items()}
+        | {
+            "request.input_ids": _requested("prompt_tokens", contract(decoder.ports.inputs["input_ids"])),
+            "request.attention_mask": _supplied(
+                "attention_mask", contract(decoder.ports.inputs["attention_mask"])
+            ),
+        }
+        | {f"request.{c.cell}": _supplied(c.past.name, contract(c.past)) for c in decoder.caches},
+        outputs={"logits": Output(contract=logits, role="tensor", stage="pre_adapter")},
+        components={"decoder": component(decoder)},
+        state=cells(decoder, "request"),
+        steps=(
+            invoke(decoder, "request.input_ids", "request.attention_mask", past="request", out="decoder"),
+            Emit(value="decoder.logits", output="logits", mode="replace"),
+        ),
+        serving=Serving(
+            **{name: f"request.{name}" for name in control},
+            state_service=StateService(groups=groups(decoder)),
+        ),
+    )
+    return Document(model=model(decoder), package=package(decoder), pipeline=Pipeline(workflow=workflow))
+
+
+def model(decoder: Decoder) -> Model:
+    """Limits of the model. Attention is not described: one head size could not, and the ports say it."""
+    return Model(max_sequence_length=decoder.config.max_positions, vocab_size=_size(decoder.logits))
+
+
+def package(decoder: Decoder) -> Package | None:
+    """The tokenizer, and its special tokens by the names that its own files give them."""
+    vocabulary = decoder.vocabulary
+    if vocabulary is None:
+        return None
+    tokenizer = Tokenizer(
+        algorithm=vocabulary.algorithm,
+        vocab_size=vocabulary.size,
+        byte_level=vocabulary.byte_level,
+        artifacts=(TokenizerArtifact(location="tokenizer.json"),),
+        special_tokens={
+            name: SpecialToken(id=token.id, content=token.content)
+            for name, token in vocabulary.special.items()
+        },
+    )
+    return Package(tokenizer=tokenizer)
+
+
+def component(decoder: Decoder) -> Component:
+    """The graph with all its ports and the roles of those that have one."""
+    roles = {name: role for name, role in _ROLES.items() if name in {**decoder.ports.inputs, **decoder.ports.outputs}}
+    if decoder.hidden:
+        roles[decoder.hidden] = "hidden_states"
+    ports = ComponentPorts(
+        inputs={name: contract(port) for name, port in decoder.ports.inputs.items()},
+        outputs={name: contract(port) for name, port in decoder.ports.outputs.items()},
+        roles=roles,
+    )
+    return Component(implementation=Onnx(artifact=decoder.artifact), ports=ports)
+
+
+def cells(decoder: Decoder, initial: str) -> dict[str, Cell]:
+    """One cell for each cache of an owner. A layer that borrows has none."""
+    return {cache.cell: _cell(cache, f"{initial}.{cache.cell}") for cache in decoder.caches}
+
+
+def groups(decoder: Decoder) -> dict[str, Group]:
+    """The caches by the kind of their layers.
+
+    Only a sliding layer forgets: the front of its cache may go. One buffer may be past and present only where the
+    graph writes into it.
+    """
+    return {
+        kind: Group(
+            kind=kind,
+            sequence_axis=2,
+            layout="bnsh",
+            aliasing="permitted" if decoder.in_place else "forbidden",
+            update=Append(),
+            reuse=Reuse(prefix_reusable=True, evictable_prefix=kind == SLIDING),
+            ports={"decoder": {cache.cell: _alias(cache) for cache in caches}},
+        )
+        for kind, caches in decoder.groups.items()
+    }
+
+
+def invoke(decoder: Decoder, ids: str, mask: str, *, past: str, out: str) -> Invoke:
+    """One call: values `{past}.{cell}` go in, `{out}.*` come out. Optional inputs keep the graph's defaults."""
+    dot = f"{past}." if past else ""
+    tap = {decoder.hidden: f"{out}.hidden"} if decoder.hidden else {}
+    return Invoke(
+        component="decoder",
+        inputs={"input_ids": ids, "attention_mask": mask}
+        | {cache.past.name: f"{dot}{cache.cell}" for cache in decoder.caches},
+        outputs={"logits": f"{out}.logits"}
+        | tap
+        | {cache.present.name: f"{out}.{cache.cell}" for cache in decoder.caches},
+    )
+
+
+def contract(port: Port) -> TensorContract:
+    """A port as the graph has it; where its first dimension is the batch, rows are requests."""
+    layout = {"batch_layout": ROWS} if port.shape[:1] == ("batch",) else {}
+    return TensorContract(dtype=port.dtype, shape=port.shape, optional=port.optional, **layout)
+
+
+def rows(dtype: str, *more: int | str) -> TensorContract:
+    """A value with one row for each request, [batch, ...]."""
+    return TensorContract(dtype=dtype, shape=("batch", *more), batch_layout=ROWS)
+
+
+def _supplied(name: str, held: TensorContract) -> Input:
+    return Input(contract=held, role=Opaque(), source=Application(name=name))
+
+
+def _requested(role: str, held: TensorContract) -> Input:
+    return Input(contract=held, role=RuntimeRole(role=role), source=Request())
+
+
+def _cell(cache: Cache, initial: str) -> Cell:
+    return Cell(
+        contract=contract(cache.past),
+        scope="invocation",
+        initializer=initial,
+        recurrence=Invariant(),
+        management="runtime",
+        release_boundary="invocation",
+        service_group=cache.kind,
+    )
+
+
+def _alias(cache: Cache) -> Alias:
+    return Alias(input=cache.past.name, output=cache.present.name, role=cache.part, layer=cache.layer)
+
+
+def _size(port: Port) -> int:
+    size = port.shape[-1]
+    assert isinstance(size, int), port
+    return size
