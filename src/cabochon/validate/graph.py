@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from cabochon.errors import CabochonError, PackageError
-from cabochon.metadata.ports import Ports
+from cabochon.metadata.ports import Port, Ports
 from cabochon.metadata.ports import read as read_ports
 
 __all__ = ["External", "Graph", "Weight", "read_graph"]
@@ -222,20 +222,23 @@ def read_graph(root: Path, path: str) -> Graph:
 
 def _ports(proto: ModelProto, path: str) -> Ports:
     """The ports alone are made an ir.Model of: the whole would take seconds where the graph is large."""
-    import onnx_ir as ir
-
-    frame = ModelProto(ir_version=proto.ir_version or 10, opset_import=proto.opset_import)
-    frame.graph.name = "ports"
-    names = {value.name for value in proto.graph.input}
-    frame.graph.input.extend(proto.graph.input)
-    frame.graph.output.extend(proto.graph.output)
-    frame.graph.initializer.extend(t for t in proto.graph.initializer if t.name in names)
+    graph = proto.graph
+    names = {value.name for value in graph.input}
+    optional = [tensor for tensor in graph.initializer if tensor.name in names]
     try:
-        return read_ports(ir.from_proto(frame))
+        return Ports(_as_inputs(graph.input, optional), _as_inputs(graph.output, []))
     except CabochonError as error:
         raise PackageError(f"{error.at or 'a port'}: {error.message}", at=path, remedy=REMEDY) from None
     except Exception as error:  # onnx_ir asserts, and raises what it likes, on what is not well formed
-        said = str(error).splitlines()
-        raise PackageError(
-            f"its ports cannot be read: {said[0] if said else type(error).__name__}", at=path, remedy=REMEDY
-        ) from None
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise PackageError(f"its ports cannot be read: {said}", at=path, remedy=REMEDY) from None
+
+
+def _as_inputs(values: Iterable[ValueInfoProto], optional: Iterable[TensorProto]) -> Mapping[str, Port]:
+    import onnx_ir as ir
+
+    frame = ModelProto(ir_version=10)
+    frame.graph.name = "ports"
+    frame.graph.input.extend(values)
+    frame.graph.initializer.extend(optional)
+    return read_ports(ir.from_proto(frame)).inputs

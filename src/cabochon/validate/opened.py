@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cabochon.metadata.document import Document
     from cabochon.validate.scan import Scan
 
-__all__ = ["CANONICAL", "DOCUMENTS", "Graph", "Opened", "open_package"]
+__all__ = ["CANONICAL", "DECODER", "DOCUMENTS", "Graph", "Opened", "open_package"]
 
 CANONICAL = "inference_metadata.yaml"
 DOCUMENTS = (CANONICAL, "inference_metadata.loop.yaml", "inference_metadata.annotated.yaml")
@@ -204,10 +204,10 @@ def _graphs(root: Path, files: Mapping[str, int], faults: Faults) -> Iterator[tu
 def _documents(
     root: Path, files: Mapping[str, int], faults: Faults
 ) -> tuple[dict[str, Any], dict[str, "Document"]]:
-    from cabochon.metadata import forms, yaml
-
     raw, documents = dict[str, Any](), dict[str, Any]()
     for name in (name for name in DOCUMENTS if name in files):
+        from cabochon.metadata import forms, yaml
+
         try:
             raw[name] = yaml.read((root / name).read_bytes(), name)
         except CabochonError as error:

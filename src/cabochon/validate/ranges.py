@@ -19,9 +19,9 @@ __all__ = ["Place", "Range", "external", "places", "ranges"]
 class Range:
     """`nbytes` of a tensor of `dtype` and `shape` are said to begin at `offset` of the file `location`.
 
-    `at` names the tensor; `folder` is what the location is relative to. `offset` and `length` are as they are written,
-    `location` None where there is none. `nbytes` is what shape and type take (-1: a shape that is none) and `bits` those
-    of an element.
+    `at` names the tensor; `folder` is what the location is relative to. `offset` and `length` are as they are
+    written, `location` None where there is none. `nbytes` is what shape and type take (-1: a shape that is none),
+    `bits` what an element takes.
     """
 
     at: str
@@ -102,7 +102,7 @@ def holds(one: Range, size: int) -> bool:
     start, step = one.start, max(one.bits // 8, 1)
     return (
         start is not None
-        and 0 <= start
+        and start >= 0
         and start + one.nbytes <= size
         and one.nbytes >= 0
         and not start % step

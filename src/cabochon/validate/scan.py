@@ -45,7 +45,7 @@ FORMATS = {
 
 @dataclass
 class Tally:
-    """Of one weight: values that are no number, that are infinite, that are the largest finite; whether any is not 0."""
+    """Of one weight: how many values are no number, infinite, the largest finite one; whether any is not 0."""
 
     nans: int = 0
     infinite: int = 0
