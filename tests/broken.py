@@ -13,7 +13,6 @@ true as it was, so that a break is not found out by its checksum: `sums=False` l
 """
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -170,7 +169,7 @@ def remove(*names: str) -> How:
 
 def link(name: str, to: str) -> How:
     """A symbolic link in the package."""
-    return lambda package: os.symlink(to, package / name)
+    return lambda package: (package / name).symlink_to(to)
 
 
 def refer(tensor: str, **entries: Any) -> How:
