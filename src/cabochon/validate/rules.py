@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,9 +14,9 @@ from cabochon.validate.findings import Finding, Severity
 if TYPE_CHECKING:
     from cabochon.validate.opened import Opened
 
-__all__ = ["FAMILIES", "RULES", "Found", "Rule", "load", "rule", "rules_of", "selected"]
+__all__ = ["FAMILIES", "RULES", "Found", "Rule", "load", "rule", "selected"]
 
-# Each family is a module of this room, in the order in which a package is best understood.
+# The families by the prefix of their codes, in the order in which a package is best understood.
 FAMILIES = {
     "FIL": "files",
     "SCH": "schema",
@@ -31,6 +31,9 @@ FAMILIES = {
     "SRC": "source",
     "BEH": "behaviour",
 }
+# Where their rules are: a module of the family's name, and these.
+_MORE = {"external_data": "FIL", "graph_files": "FIL", "interfaces": "REF", "cells": "REF"}
+MODULES = {module: family for family, module in FAMILIES.items()} | _MORE
 NEEDS = {
     "document": "inference_metadata.yaml as a typed document",
     "graphs": "the graphs that the document names",
@@ -83,11 +86,10 @@ def rule(code: str, severity: Severity, needs: Collection[str] = ()) -> Callable
     """
 
     def register(check: Check) -> Check:
-        family = FAMILIES.get(code[:3])
-        if re.fullmatch(r"[A-Z]{3}\d{3}", code) is None or code in RULES or family is None:
-            raise ValueError(f"{code}: no code, no family, or taken")
-        if check.__module__ != f"{__package__}.{family}":
-            raise ValueError(f"{code}: rules of {code[:3]} live in {family}.py, not in {check.__module__}")
+        if re.fullmatch(r"[A-Z]{3}\d{3}", code) is None or code in RULES:
+            raise ValueError(f"{code}: no code, or taken")
+        if MODULES.get(check.__module__.removeprefix(f"{__package__}.")) != code[:3]:
+            raise ValueError(f"{code}: {check.__module__} is no module of that family")
         if unknown := set(needs) - NEEDS.keys():
             raise ValueError(f"{code}: unknown needs {sorted(unknown)}")
         RULES[code] = Rule(code, severity, frozenset(needs), *_parts(code, check), check)
@@ -110,16 +112,11 @@ def _parts(code: str, check: Check) -> tuple[str, str, str]:
 
 def load() -> Mapping[str, Rule]:
     """Every rule by code, family by family in the order of `FAMILIES`."""
-    for module in FAMILIES.values():
+    for module in MODULES:
         if find_spec(f"{__package__}.{module}"):
             import_module(f"{__package__}.{module}")
     order = list(FAMILIES)
     return {code: RULES[code] for code in sorted(RULES, key=lambda code: (order.index(code[:3]), code))}
-
-
-def rules_of(family: str) -> Iterator[Rule]:
-    """The rules whose codes begin with `family`."""
-    return (found for code, found in load().items() if code.startswith(family))
 
 
 def selected(select: Collection[str], ignore: Collection[str]) -> dict[str, str]:
