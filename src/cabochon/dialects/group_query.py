@@ -32,7 +32,7 @@ class Span:
 
     positions: Value  # [B, S] i64
     last_key: Value  # [B] i32
-    columns: Value  # [] i32
+    columns: Value  # [] i32: those of the cache that hold tokens; a buffer shared with the present has more
     first_key: Value  # [] i64: the position of the first entry of the cache
     window: int | None
 
@@ -71,8 +71,8 @@ class GroupQuery(Default):
         return self.Max(end - count + self.Range(np.int64(0), count, np.int64(1)), 0)
 
     def sight(self, tokens: Tokens, past: Value, window: int | None, heads: int, kv_heads: int) -> Sight:
-        """Lengths of the rows in a cache that lost its first entries."""
-        columns = past + self._new
+        """Lengths of the rows in a cache that lost its first entries, or has room for more than there are tokens."""
+        columns = self.Min(past + self._new, self._total)
         evicted = self._total - columns
         last_key = self.cast(self.Squeeze(self._real - evicted - 1, [1]), "i32")
         return Span(tokens.positions, last_key, self.cast(columns, "i32"), evicted, window)
@@ -164,12 +164,13 @@ class WebGpu(GroupQuery):
 
     def _open(self, cache: Cache, sight: Sight) -> Cache:
         """Keys transposed, [B, N, D, C]; values with nothing but zeros behind a row's last key, where the kernel left
-        whatever was in memory."""
+        whatever was in memory. Of a shared buffer only the columns that hold tokens."""
         if cache[0].name not in self._opened:
             columns = self.Range(np.int32(0), sight.columns, np.int32(1))
             real = self.LessOrEqual(columns, self.Unsqueeze(sight.last_key, [1]))  # [B, C]
-            values = self.Where(self.Unsqueeze(real, [1, 3]), cache[1], self.constant(0.0, like=cache[1]))
-            self._opened[cache[0].name] = self.Transpose(cache[0], perm=[0, 1, 3, 2]), values
+            keys, values = (self.Slice(x, [0], self._columns(sight), [2]) for x in cache)
+            values = self.Where(self.Unsqueeze(real, [1, 3]), values, self.constant(0.0, like=values))
+            self._opened[cache[0].name] = self.Transpose(keys, perm=[0, 1, 3, 2]), values
         return self._opened[cache[0].name]
 
     def _seen(self, sight: Sight) -> Value:
