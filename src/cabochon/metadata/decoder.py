@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal, cast
 
 import onnx_ir as ir
 
@@ -12,7 +13,10 @@ from cabochon.gemma4 import TextConfig
 from cabochon.metadata.ports import Port, Ports, read
 from cabochon.metadata.vocabulary import Vocabulary
 
-__all__ = ["Cache", "Decoder", "read_decoder"]
+__all__ = ["Cache", "Decoder", "Kind", "read_decoder"]
+
+Part = Literal["key", "value"]
+Kind = Literal["sliding_attention", "full_attention"]
 
 _PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 
@@ -22,8 +26,8 @@ class Cache:
     """One of the two tensors that an owner remembers, [batch, heads, positions, size]."""
 
     layer: int
-    part: str  # "key" or "value"
-    kind: str
+    part: Part
+    kind: Kind
     past: Port
     present: Port
 
@@ -37,7 +41,8 @@ class Cache:
 class Decoder:
     """A text decoder: `ports` and `caches` as its graph has them, `in_place` where one buffer may be past and present.
 
-    `properties` are the metadata properties of the graph. `vocabulary` is None for a package without a tokenizer.
+    `properties` are the metadata properties of the graph. `vocabulary` is None for a package without a tokenizer;
+    `generation` is generation_config.json, empty where the package has none.
     """
 
     ports: Ports
@@ -46,6 +51,7 @@ class Decoder:
     properties: Mapping[str, str]
     config: TextConfig
     vocabulary: Vocabulary | None
+    generation: Mapping[str, Any]
     artifact: str = "model.onnx"
 
     @property
@@ -59,30 +65,33 @@ class Decoder:
         return self.ports.outputs["logits"]
 
     @cached_property
-    def groups(self) -> dict[str, tuple[Cache, ...]]:
+    def groups(self) -> dict[Kind, tuple[Cache, ...]]:
         """The caches by the kind of their layer, in the order in which the kinds first come."""
-        kinds = dict.fromkeys(cache.kind for cache in self.caches)
+        kinds: dict[Kind, None] = dict.fromkeys(cache.kind for cache in self.caches)
         return {kind: tuple(c for c in self.caches if c.kind == kind) for kind in kinds}
 
 
-def read_decoder(model: ir.Model, config: TextConfig, vocabulary: Vocabulary | None) -> Decoder:
+def read_decoder(
+    model: ir.Model, config: TextConfig, vocabulary: Vocabulary | None, generation: Mapping[str, Any]
+) -> Decoder:
     """The facts of a traced or loaded decoder. Raises GraphError where its ports are not those of one."""
     ports = read(model)
     caches = tuple(_caches(ports, config))
     in_place = all(_in_place(model, cache) for cache in caches)
-    return Decoder(ports, caches, in_place, dict(model.metadata_props), config, vocabulary)
+    return Decoder(ports, caches, in_place, dict(model.metadata_props), config, vocabulary, generation)
 
 
 def _caches(ports: Ports, config: TextConfig) -> Iterator[Cache]:
     for name, past in ports.inputs.items():
         if match := _PAST.fullmatch(name):
-            layer, part = int(match[1]), match[2]
+            layer, part = int(match[1]), cast(Part, match[2])
             present = f"present.{layer}.{part}"
             if present not in ports.outputs or layer >= len(config.layers):
                 raise GraphError(
                     f"no output {present!r}, or no layer {layer} in config.json; expected both", at=name
                 )
-            yield Cache(layer, part, config.layers[layer].kind, past, ports.outputs[present])
+            kind = cast(Kind, config.layers[layer].kind)
+            yield Cache(layer, part, kind, past, ports.outputs[present])
 
 
 def _in_place(model: ir.Model, cache: Cache) -> bool:

@@ -4,8 +4,6 @@ Nothing is written by hand: ports, types and symbols are the graph's, kinds and 
 tokenizer's.
 """
 
-from collections.abc import Iterable
-
 from cabochon.gemma4.config import SLIDING
 from cabochon.metadata.decoder import Cache, Decoder
 from cabochon.metadata.document import (
@@ -32,9 +30,10 @@ from cabochon.metadata.document import (
     Request,
     RequestAligned,
     Reuse,
-    Role,
     RuntimeRole,
+    RuntimeRoleName,
     Serving,
+    Shared,
     SpecialToken,
     StateService,
     TensorContract,
@@ -44,7 +43,18 @@ from cabochon.metadata.document import (
 )
 from cabochon.metadata.ports import Port
 
-__all__ = ["cells", "component", "contract", "decoder_document", "groups", "invoke", "model", "package"]
+__all__ = [
+    "cells",
+    "component",
+    "contract",
+    "decoder_document",
+    "groups",
+    "held",
+    "invoke",
+    "model",
+    "package",
+    "rows",
+]
 
 ROWS = RequestAligned(axis=0)
 _ROLES: dict[str, PortRole] = {
@@ -111,7 +121,11 @@ def package(decoder: Decoder) -> Package | None:
 
 def component(decoder: Decoder) -> Component:
     """The graph with all its ports and the roles of those that have one."""
-    roles = {name: role for name, role in _ROLES.items() if name in {**decoder.ports.inputs, **decoder.ports.outputs}}
+    roles: dict[str, PortRole] = {
+        name: role
+        for name, role in _ROLES.items()
+        if name in {**decoder.ports.inputs, **decoder.ports.outputs}
+    }
     if decoder.hidden:
         roles[decoder.hidden] = "hidden_states"
     ports = ComponentPorts(
@@ -162,22 +176,27 @@ def invoke(decoder: Decoder, ids: str, mask: str, *, past: str, out: str) -> Inv
 
 
 def contract(port: Port) -> TensorContract:
-    """A port as the graph has it; where its first dimension is the batch, rows are requests."""
-    layout = {"batch_layout": ROWS} if port.shape[:1] == ("batch",) else {}
-    return TensorContract(dtype=port.dtype, shape=port.shape, optional=port.optional, **layout)
+    """A port as the graph has it."""
+    return held(port.dtype, port.shape, optional=port.optional)
+
+
+def held(dtype: str, shape: tuple[int | str, ...], *, optional: bool = False) -> TensorContract:
+    """A tensor; where its first dimension is the batch, rows are requests."""
+    layout = ROWS if shape[:1] == ("batch",) else Shared()
+    return TensorContract(dtype=dtype, shape=shape, optional=optional, batch_layout=layout)
 
 
 def rows(dtype: str, *more: int | str) -> TensorContract:
     """A value with one row for each request, [batch, ...]."""
-    return TensorContract(dtype=dtype, shape=("batch", *more), batch_layout=ROWS)
+    return held(dtype, ("batch", *more))
 
 
-def _supplied(name: str, held: TensorContract) -> Input:
-    return Input(contract=held, role=Opaque(), source=Application(name=name))
+def _supplied(name: str, tensor: TensorContract) -> Input:
+    return Input(contract=tensor, role=Opaque(), source=Application(name=name))
 
 
-def _requested(role: str, held: TensorContract) -> Input:
-    return Input(contract=held, role=RuntimeRole(role=role), source=Request())
+def _requested(role: RuntimeRoleName, tensor: TensorContract) -> Input:
+    return Input(contract=tensor, role=RuntimeRole(role=role), source=Request())
 
 
 def _cell(cache: Cache, initial: str) -> Cell:
