@@ -2,7 +2,7 @@
 
 Every port, its type and its leading symbol `batch` are those that inference metadata prescribes. Rows are independent:
 what a row gets does not depend on its place in the batch, nor on the rows beside it. A row *goes on* while it is
-active and not done; for the others every state stays as it was.
+active and not done; for the others tokens, counters and lengths stay as they were.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from cabochon.graph import Tracer
-from cabochon.metadata.policies.decoder import Decoder
+from cabochon.metadata.policies.driven import Driven
 from cabochon.metadata.policies.prompt import decoder_state_initializer, last_token_logits
 from cabochon.metadata.policies.sampler import token_sampler
 from cabochon.metadata.policies.state import (
@@ -20,10 +20,11 @@ from cabochon.metadata.policies.state import (
     token_to_slot,
 )
 from cabochon.metadata.policies.termination import termination, termination_batch_initializer
+from cabochon.metadata.ports import Ports
 
-__all__ = ["POLICIES", "Decoder", "policies"]
+__all__ = ["POLICIES", "policies"]
 
-POLICIES: dict[str, Callable[[Tracer, Decoder], None]] = {
+POLICIES: dict[str, Callable[[Tracer, Driven], None]] = {
     "token_sampler": token_sampler,
     "termination": termination,
     "termination_batch_initializer": termination_batch_initializer,
@@ -37,15 +38,17 @@ POLICIES: dict[str, Callable[[Tracer, Decoder], None]] = {
 }
 
 
-def policies(decoder: Decoder) -> dict[str, ir.Model]:
+def policies(ports: Ports, mask: str) -> dict[str, ir.Model]:
     """The graphs for a decoder, by the stem of their file: `token_sampler` is policies/token_sampler.onnx.
 
-    Raises GraphError for a decoder without the ports that a loop needs.
+    `ports` are the decoder's; `mask` is its metadata property `cabochon.mask`. Raises GraphError where a port that the
+    loop needs is missing, or for another mask.
     """
+    decoder = Driven(ports, mask)
     return {name: _traced(name, write, decoder) for name, write in POLICIES.items()}
 
 
-def _traced(name: str, write: Callable[[Tracer, Decoder], None], decoder: Decoder) -> ir.Model:
+def _traced(name: str, write: Callable[[Tracer, Driven], None], decoder: Driven) -> ir.Model:
     g = Tracer(name, opset=23)
     write(g, decoder)
     return g.model({"cabochon.policy": name})

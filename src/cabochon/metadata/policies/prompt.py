@@ -4,14 +4,14 @@ import numpy as np
 import onnx_ir as ir
 
 from cabochon.graph import Tracer, Value
-from cabochon.metadata.policies.decoder import Decoder
+from cabochon.metadata.policies.driven import Driven
 from cabochon.metadata.policies.state import following
 from cabochon.metadata.ports import Port
 
 __all__ = ["decoder_state_initializer", "last_token_logits"]
 
 
-def last_token_logits(g: Tracer, decoder: Decoder) -> None:
+def last_token_logits(g: Tracer, decoder: Driven) -> None:
     """The logits of the last kept position, in f32 whatever the package's type.   [B, K, V] -> [B, V]
 
     Rows of unequal length: ask the decoder for one position (`logits_to_keep` 1), which is every row's last real token.
@@ -21,7 +21,7 @@ def last_token_logits(g: Tracer, decoder: Decoder) -> None:
     g.output("last_logits", g.cast(g.Gather(logits, -1, axis=1), "f32"), "batch", "vocabulary")
 
 
-def decoder_state_initializer(g: Tracer, decoder: Decoder) -> None:
+def decoder_state_initializer(g: Tracer, decoder: Driven) -> None:
     """What the loop begins with: the prompt's mask, the first step's, and empty caches.
 
     A row's tokens come first, `prompt_lengths` of them (at least 1; all columns where it is negative), padding behind.

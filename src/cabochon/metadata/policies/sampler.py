@@ -7,7 +7,7 @@ cabochon's own runtime.
 import numpy as np
 
 from cabochon.graph import Tracer, Value
-from cabochon.metadata.policies.decoder import Decoder
+from cabochon.metadata.policies.driven import Driven
 from cabochon.metadata.policies.random import uniform
 from cabochon.metadata.policies.rows import going, state_of_rows
 
@@ -16,12 +16,12 @@ __all__ = ["token_sampler"]
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def token_sampler(g: Tracer, decoder: Decoder) -> None:
+def token_sampler(g: Tracer, decoder: Driven) -> None:
     """Temperature, then top-k, top-p, min-p, then one draw; the likeliest token where top_k is 1 or temperature is 0.
 
-    top_k below 1, top_p from 1 and min_p 0 leave their step out. Of equal scores at the edge top-k keeps all, top-p those
-    of later ids; greedy takes the first. A row's draw depends on its seed and counter alone: rows that shall draw apart
-    get seeds of their own (cabochon's runtime adds the row to the seed).
+    top_k below 1, top_p from 1 and min_p 0 leave their step out. Of equal scores at the edge top-k keeps all, top-p
+    those of later ids; greedy takes the first. A row's draw depends on its seed and counter alone: rows that shall
+    draw apart get seeds of their own (cabochon's runtime adds the row to the seed).
 
     A row that does not go on keeps its counter and gets token 0, which nothing reads. NaN counts as -inf, +inf as the
     largest number; a row of nothing but -inf gets some token.

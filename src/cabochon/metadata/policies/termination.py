@@ -3,12 +3,12 @@
 import numpy as np
 
 from cabochon.graph import Tracer, Value
-from cabochon.metadata.policies.decoder import Decoder
+from cabochon.metadata.policies.driven import Driven
 
 __all__ = ["termination", "termination_batch_initializer"]
 
 
-def termination(g: Tracer, decoder: Decoder) -> None:
+def termination(g: Tracer, decoder: Driven) -> None:
     """A row is done with one of its end tokens, or with the last token it may have; whatever is not active is done.
 
     `iteration` counts from 0: the token of iteration i is the row's (i + 1)-th. Of a row's `eos_ids` the first
@@ -28,7 +28,7 @@ def termination(g: Tracer, decoder: Decoder) -> None:
     g.output("continue", g.Greater(_count(g, next_active, 0), 0), 1)
 
 
-def termination_batch_initializer(g: Tracer, decoder: Decoder) -> None:
+def termination_batch_initializer(g: Tracer, decoder: Driven) -> None:
     """End tokens and limits for every row of the batch; a single row of them serves all.
 
     A negative length means all ids, a negative limit the fallback; neither may exceed that. Rows that are not active

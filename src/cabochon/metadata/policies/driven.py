@@ -1,22 +1,21 @@
-"""What the policy graphs must know of the decoder they drive."""
+"""What the policy graphs must know of the decoder that the loop drives."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cabochon.errors import GraphError
 from cabochon.metadata.ports import Port, Ports
 
-__all__ = ["Decoder"]
+__all__ = ["Driven"]
 
 _MASKS = ("anywhere", "left-justified")
 _NEEDED = ("input_ids", "attention_mask")
 
 
 @dataclass(frozen=True)
-class Decoder:
+class Driven:
     """The ports of a text decoder, and how real tokens may lie in its mask: the metadata property `cabochon.mask`.
 
-    Raises GraphError where a port that the loop needs is missing, or for another mask.
+    Raises GraphError where a port that the loop needs is missing or no cache of a fixed size, or for another mask.
     """
 
     ports: Ports
@@ -27,6 +26,10 @@ class Decoder:
         missing += [name for name in ("logits",) if name not in self.ports.outputs]
         if missing:
             raise GraphError(f"the decoder has no port {', '.join(missing)}; the loop needs it")
+        for cache in self.caches:
+            if [isinstance(d, int) for d in cache.shape[1::2]] != [True, True] or len(cache.shape) != 4:
+                shape = ", ".join(map(str, cache.shape))
+                raise GraphError(f"[{shape}]; expected [batch, heads, length, size]", at=cache.name)
         if self.mask not in _MASKS:
             raise GraphError(f"{self.mask!r}; expected {' or '.join(_MASKS)}", at="cabochon.mask")
 
@@ -36,6 +39,6 @@ class Decoder:
         return self.ports.outputs["logits"]
 
     @property
-    def caches(self) -> Iterable[Port]:
+    def caches(self) -> list[Port]:
         """The caches as they go in, in the order of the graph: [batch, heads, length, head size]."""
         return [port for name, port in self.ports.inputs.items() if name.startswith("past_key_values.")]
