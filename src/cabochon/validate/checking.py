@@ -8,7 +8,7 @@ from pathlib import Path
 from cabochon.errors import CabochonError
 from cabochon.validate.findings import Finding, Severity
 from cabochon.validate.opened import Opened, open_package
-from cabochon.validate.rules import NEEDS, Found, Rule, load, selected
+from cabochon.validate.rules import NEEDS, Found, Rule, Skipped, load, selected
 
 __all__ = ["Verdict", "judge", "validate"]
 
@@ -77,9 +77,14 @@ def judge(opened: Opened, asked: Mapping[str, bool], left_out: Mapping[str, str]
     for code, rule in load().items():
         if why := left_out.get(code) or _unmet(rule, opened, asked):
             skipped[code] = why
+            continue
+        try:
+            found = list(_findings(rule, opened))
+        except Skipped as cannot:
+            skipped[code] = str(cannot)
         else:
             ran.append(code)
-            findings += _findings(rule, opened)
+            findings += found
     return Verdict(opened.root, tuple(dict.fromkeys(findings)), tuple(ran), skipped, 0.0)
 
 
@@ -93,6 +98,8 @@ def _findings(rule: Rule, opened: Opened) -> Iterator[Finding]:
     try:
         for found in rule.check(opened):
             yield rule.finding(found)
+    except Skipped:
+        raise
     except CabochonError as error:
         yield rule.finding(Found(error.at, error.message, "files that the rule can read", error.remedy))
     except Exception as error:  # whatever a broken package makes of a rule, the others are worth their time

@@ -14,7 +14,7 @@ from cabochon.validate.findings import Finding, Severity
 if TYPE_CHECKING:
     from cabochon.validate.opened import Opened
 
-__all__ = ["FAMILIES", "RULES", "Found", "Rule", "load", "rule", "selected"]
+__all__ = ["FAMILIES", "RULES", "Found", "Rule", "Skipped", "load", "rule", "selected"]
 
 # The families by the prefix of their codes, in the order in which a package is best understood.
 FAMILIES = {
@@ -52,6 +52,10 @@ class Found:
     found: str
     expected: str
     remedy: str = ""
+
+
+class Skipped(Exception):  # noqa: N818  nothing is wrong
+    """Raised by a rule that cannot be checked here, before it found anything; its text says why."""
 
 
 Check = Callable[["Opened"], Iterable[Found]]
