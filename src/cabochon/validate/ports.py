@@ -14,7 +14,6 @@ __all__: list[str] = []
 
 NEEDS = ("document", "graphs")
 ANY = "Any"  # a dimension of which nothing is said
-DERIVE = "derive the document from the graph again: `cabochon build` does"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,135 @@
+"""Which keys a mask lets a token see, found by computing the mask: the part of the graph that makes it is run."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto
+
+from cabochon.validate.caches import named
+from cabochon.validate.graph import Graph
+
+__all__ = ["Feed", "Sight", "computed", "sights"]
+
+_MOST = 500  # nodes of the part that makes masks; more is no mask
+_FEW = 4  # new tokens of the short prefill
+_HIDDEN = -1e4  # what is added to the score of a key that must not count
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One row of real tokens: `new` ones behind `past` others; `room`: the columns of the caches."""
+
+    past: int
+    new: int
+    room: int
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a mask shows: the keys that a single token sees behind `past` others, and those that each row of a prefill
+    of four tokens sees. `unknown`: why it could not be computed.
+    """
+
+    past: int
+    alone: tuple[int, ...] = ()
+    prefill: tuple[tuple[int, ...], ...] = ()
+    unknown: str = ""
+
+    @property
+    def window(self) -> int | None:
+        """The number of keys a token sees, itself included; None: all."""
+        return None if len(self.alone) == self.past + 1 else len(self.alone)
+
+    @property
+    def latest(self) -> bool:
+        """Whether the keys seen are the last ones."""
+        return self.alone == tuple(range(self.past + 1 - len(self.alone), self.past + 1))
+
+    @property
+    def causal(self) -> bool:
+        """Whether no token of the prefill sees one behind it."""
+        return all(max(row, default=0) <= i for i, row in enumerate(self.prefill))
+
+
+def sights(graph: Graph, masks: Mapping[str, bool], window: int) -> Mapping[str, Sight]:
+    """By mask: what it shows of more keys than `window`. `masks`: its name, and whether true is visible."""
+    found, past = dict[str, Sight](), window + 3
+    for name, visible in masks.items():
+        try:
+            alone = _visible(computed(graph, name, Feed(past, 1, past)), visible)
+            prefill = _visible(computed(graph, name, Feed(0, _FEW, 0)), visible)
+        except LookupError as error:
+            found[name] = Sight(past, unknown=str(error.args[0]))
+        else:
+            found[name] = Sight(past, alone[-1], tuple(prefill))
+    return found
+
+
+def computed(graph: Graph, name: str, feed: Feed) -> np.ndarray:
+    """A value of the graph, from lengths alone. Raises LookupError where it cannot be computed so."""
+    part, unknown = _part(graph, name)
+    if unknown:
+        raise LookupError(unknown)
+    try:
+        return _run(graph, part, name, feed)
+    except Exception as error:  # whatever an operator makes of a graph that may be wrong
+        raise LookupError(f"it cannot be computed: {type(error).__name__}: {error}"[:200]) from error
+
+
+def _part(graph: Graph, name: str) -> tuple[list[NodeProto], str]:
+    """The nodes that make a value, in order; or why they cannot be run alone."""
+    wanted, names = set[int](), [name]
+    while names:
+        value = names.pop()
+        weight = graph.initializers.get(value)
+        if weight is not None and weight.external is not None:
+            return [], f"it depends on the weight {value}"
+        node = graph.producers.get(value)
+        if node is None or id(node) in wanted:
+            continue
+        if node.domain not in ("", "ai.onnx"):
+            return [], f"it depends on {node.op_type}"
+        wanted.add(id(node))
+        names += [given for given in node.input if given]
+        if len(wanted) > _MOST:
+            return [], f"more than {_MOST} nodes make it"
+    return [node for node in graph.proto.graph.node if id(node) in wanted], ""
+
+
+def _run(graph: Graph, nodes: Collection[NodeProto], name: str, feed: Feed) -> np.ndarray:
+    from onnx.reference import ReferenceEvaluator
+
+    needed = {given for node in nodes for given in node.input} | {name}
+    part = GraphProto(name="part", node=nodes)
+    feeds = {port: _fed(graph, port, feed) for port in graph.ports.inputs if port in needed}
+    part.input.extend(value for value in graph.proto.graph.input if value.name in feeds)
+    part.initializer.extend(
+        w.proto for w in graph.initializers.values() if w.name in needed and w.name not in feeds
+    )
+    part.output.add().name = name
+    model = ModelProto(ir_version=graph.proto.ir_version, graph=part, opset_import=graph.proto.opset_import)
+    (found,) = ReferenceEvaluator(model).run(None, feeds)
+    return np.asarray(found)
+
+
+def _fed(graph: Graph, port: str, feed: Feed) -> np.ndarray:
+    if port == "input_ids":
+        return np.zeros((1, feed.new), np.int64)
+    if port == "attention_mask":
+        return np.ones((1, feed.past + feed.new), np.int64)
+    if port == "position_ids":
+        return np.arange(feed.past, feed.past + feed.new)[None]
+    shape = graph.ports.inputs[port].shape
+    if named(port):  # only its shape is asked for: no memory
+        return np.broadcast_to(
+            np.float32(0), [1, *(d if isinstance(d, int) else feed.room for d in shape[1:])]
+        )
+    return np.zeros([d if isinstance(d, int) else 1 for d in shape], np.int64)
+
+
+def _visible(mask: np.ndarray, visible: bool) -> list[tuple[int, ...]]:
+    """The columns that each row sees."""
+    seen = mask == visible if mask.dtype == bool else mask > _HIDDEN
+    rows = seen.reshape(-1, seen.shape[-1])
+    return [tuple(np.flatnonzero(row).tolist()) for row in rows]
