@@ -251,3 +251,24 @@ def test_the_lock_waits_for_nobody(tmp_path):
     with files.staged(tmp_path / "package"), pytest.raises(PackageError), files.staged(tmp_path / "package"):
         pass
     assert time.monotonic() - start < 5
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no such advice")
+@pytest.mark.parametrize(("free", "given"), [(0.5, []), (0.01, [(4096, 8192)])])
+def test_memory_is_given_back_only_where_it_is_short(tmp_path, monkeypatch, free, given):
+    advice = []
+    monkeypatch.setattr(files, "_free_share", lambda: free)
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda descriptor, start, size, what: advice.append((start, size))
+    )
+    with (tmp_path / "data").open("wb") as file:
+        files.forget(file, 4096, 12288)
+    assert advice == given
+
+
+def test_a_system_that_takes_no_advice_gets_none(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
+    with (tmp_path / "data").open("wb") as file:
+        file.write(bytes(5000))
+        files.forget(file, 0, 5000)
+    assert (tmp_path / "data").read_bytes() == bytes(5000)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from cabochon.errors import GraphError
-from cabochon.files import sync
+from cabochon.files import forget, sync
 from cabochon.graph import Stored
 from cabochon.package.layout import Layout
 
@@ -80,18 +80,23 @@ def write_weights(weights: Iterable[Stored], layout: Layout, path: Path, progres
     """
     digest, waiting = hashlib.sha256(), deque[tuple[Future[None], Future[int]]]()
     with path.open("xb", buffering=0) as file, _lane() as hashing, _lane() as writing, _lane() as syncing:
-        synced = syncing.submit(sync, file)
-        unsynced = 0
+        written = synced = 0
+        syncs = syncing.submit(_to_disk, file, 0, 0)
         for block in _blocks(weights, layout):
             waiting.append((hashing.submit(digest.update, block.data), writing.submit(_write, file, block)))
             if len(waiting) > _AHEAD:
-                unsynced += _finish(waiting, progress)
-            if unsynced >= _SYNC_EVERY and synced.done():
-                synced.result()
-                synced, unsynced = syncing.submit(sync, file), 0
+                written += _finish(waiting, progress)
+            if written - synced >= _SYNC_EVERY and syncs.done():
+                syncs.result()
+                syncs, synced = syncing.submit(_to_disk, file, synced, written), written
         while waiting:
             _finish(waiting, progress)
     return digest.hexdigest()
+
+
+def _to_disk(file: FileIO, start: int, end: int) -> None:
+    sync(file)
+    forget(file, start, end)
 
 
 def _lane() -> ThreadPoolExecutor:
