@@ -33,6 +33,7 @@ class Opened:
     `files`: size in bytes of every regular file; `documents`, `raw`: those of `DOCUMENTS` that are typed, and that are
     YAML; `graphs`: every .onnx file that could be parsed, weights not loaded; `config`: config.json as a text model.
     `faults`: what opening found, by the code of the rule that reports it. `source`: the checkpoint to compare with.
+    `kept`: what rules share, computed once.
     """
 
     root: Path
@@ -43,7 +44,7 @@ class Opened:
     config: TextConfig | None
     faults: Mapping[str, tuple[Found, ...]]
     source: str | None = None
-    _json: dict[str, dict[str, Any] | str] = field(default_factory=dict, repr=False)
+    kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def document(self) -> "Document | None":
@@ -91,9 +92,10 @@ class Opened:
         return read if isinstance(read, str) else ""
 
     def _read_json(self, name: str) -> dict[str, Any] | str:
-        if name not in self._json:
-            self._json[name] = self._parse(name)
-        return self._json[name]
+        key = f"json {name}"
+        if key not in self.kept:
+            self.kept[key] = self._parse(name)
+        return self.kept[key]
 
     def _parse(self, name: str) -> dict[str, Any] | str:
         if name not in self.files:
