@@ -28,7 +28,7 @@ from packages import Packages
 CANONICAL = "inference_metadata.yaml"
 LOOP = "inference_metadata.loop.yaml"
 ANNOTATED = "inference_metadata.annotated.yaml"
-NOTES = frozenset({"HYG003"})  # what a good package may be told all the same
+NOTES = frozenset[str]()  # what a good package may be told all the same
 
 How = Callable[[Path], object]
 

@@ -5,7 +5,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cabochon.errors import CabochonError
+from cabochon.checkpoint import open_checkpoint
+from cabochon.errors import CabochonError, RequestError
+from cabochon.gemma4 import read_text_config
 from cabochon.validate.findings import Finding, Severity
 from cabochon.validate.opened import Opened, open_package
 from cabochon.validate.rules import NEEDS, Found, Rule, Skipped, load, selected
@@ -55,13 +57,15 @@ def validate(
     `ignore` are codes of rules or their beginnings; `source` is the checkpoint it was built from, every weight is then
     derived again and compared.
 
-    Raises PackageError where `package` is no folder, RequestError for a code that no rule has. What is wrong with the
-    package is never an exception.
+    Raises PackageError where `package` is no folder, RequestError for a code that no rule has and for `source` with
+    `quick`, SourceError for a source that cannot be read. What is wrong with the package is never an exception.
     """
-    left_out = selected(select, ignore)
-    started = time.monotonic()
-    opened = open_package(package, source=None if source is None else str(source))
-    asked = {"weights": not quick, "source": source is not None and not quick, "execute": execute}
+    if quick and source is not None:
+        raise RequestError("a source is given with quick; comparing with it reads every weight", at="source")
+    left_out, started = selected(select, ignore), time.monotonic()
+    checkpoint = None if source is None else open_checkpoint(source, check=read_text_config)
+    opened = open_package(package, source=checkpoint)
+    asked = {"weights": not quick, "source": checkpoint is not None, "execute": execute}
     verdict = judge(opened, asked, left_out)
     findings = verdict.findings
     if strict:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from cabochon.checkpoint import Checkpoint
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.errors import CabochonError, PackageError
 from cabochon.gemma4 import TextConfig, read_text_config
@@ -43,7 +44,7 @@ class Opened:
     graphs: Mapping[str, Graph]
     config: TextConfig | None
     faults: Mapping[str, tuple[Found, ...]]
-    source: str | None = None
+    source: Checkpoint | None = None
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -135,7 +136,7 @@ def artifacts(document: "Document") -> dict[str, str]:
     return {name: i.artifact for name, i in found.items() if i.kind == "onnx"}
 
 
-def open_package(root: str | Path, *, source: str | None = None) -> Opened:
+def open_package(root: str | Path, *, source: Checkpoint | None = None) -> Opened:
     """Open a package. Raises PackageError where `root` is no folder; whatever is wrong inside is a fault."""
     folder = Path(root)
     if not folder.is_dir():
