@@ -34,8 +34,8 @@ SOURCE = TINY / "text"
 MINIATURE = Path(cabochon.__file__).parent / "demo" / "miniature" / "target"
 NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 FILES = {
-    "README.md", "SHA256SUMS", "SOURCE_LICENSE.md", "chat_template.jinja", "config.json", "generation_config.json",
-    "model.onnx", "model.onnx.data", "provenance.json", "runtime-requirements.txt", "tokenizer.json",
+    "README.md", "SHA256SUMS", "SOURCE_LICENSE.md", "chat_template.jinja", "config.json", "genai_config.json",
+    "generation_config.json", "model.onnx", "model.onnx.data", "provenance.json", "runtime-requirements.txt", "tokenizer.json",
     "tokenizer_config.json",
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from cabochon import files, sums
 from cabochon.package.card import card
 from cabochon.package.facts import Digest, Facts
+from cabochon.package.genai_config import GENAI_CONFIG, genai_text
 from cabochon.package.layout import GRAPH, Layout, stored_weights
 from cabochon.package.notices import requirements, source_license
 from cabochon.package.provenance import provenance
@@ -18,6 +19,7 @@ __all__ = ["assemble"]
 
 _SPARE = 1 << 20  # bytes; the documents are not known in size before they are written
 _DOCUMENTS = {
+    GENAI_CONFIG: "what onnxruntime-genai asks for",
     "provenance.json": "source, command, versions, tensors used and unused",
     "SOURCE_LICENSE.md": "the licence of the checkpoint",
     "runtime-requirements.txt": "the wheels it was built beside",
@@ -56,6 +58,7 @@ def _describe(facts: Facts, stage: Path) -> None:
     what = {GRAPH: "the graph"}
     what |= {name: "the weights" for name in facts.digests if name != GRAPH}
     what |= travelling(facts.checkpoint.files) | _DOCUMENTS
+    _write(stage / GENAI_CONFIG, genai_text(facts))
     _write(stage / "provenance.json", provenance(facts))
     _write(stage / "SOURCE_LICENSE.md", source_license(facts))
     _write(stage / "runtime-requirements.txt", requirements(facts))

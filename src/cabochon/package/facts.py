@@ -9,8 +9,11 @@ from typing import Any
 import onnx_ir as ir
 
 from cabochon.checkpoint import Checkpoint
+from cabochon.checkpoint.strict_json import parse_object
 from cabochon.dialects import Target
 from cabochon.gemma4 import TextConfig, TextTensors
+from cabochon.metadata.decoder import Decoder, read_decoder
+from cabochon.metadata.vocabulary import Vocabulary, read_vocabulary
 from cabochon.package.contracts import contracts
 from cabochon.package.license import License, front_matter
 from cabochon.recipes import Precision
@@ -73,6 +76,26 @@ class Facts:
     def contracts(self) -> dict[str, Any]:
         """See `cabochon.package.contracts`."""
         return contracts(self.config, self.checkpoint.config, self.model)
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """What documents for other runtimes are derived from: the graph's ports, the config, the tokenizer files."""
+        return read_decoder(
+            self.model, self.config, self._vocabulary(), self._object("generation_config.json")
+        )
+
+    def _vocabulary(self) -> Vocabulary | None:
+        """None without a tokenizer."""
+        if "tokenizer.json" not in self.checkpoint.files:
+            return None
+        configs = self._object("generation_config.json"), self.checkpoint.config
+        names = self._object("tokenizer_config.json")
+        return read_vocabulary(self.checkpoint.files["tokenizer.json"], *configs, names=names)
+
+    def _object(self, name: str) -> dict[str, Any]:
+        """A JSON file of the checkpoint, {} where it has none. `side_files.require` has read it before."""
+        file = self.checkpoint.files.get(name)
+        return parse_object(file.read_bytes()) if file else {}
 
     @property
     def properties(self) -> Mapping[str, str]:
