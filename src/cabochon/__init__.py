@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from .package import build
     from .planning import plan
     from .runtime import load
+    from .validate import validate
 
 __version__ = "0.1.0"
-__all__ = ["CabochonError", "__version__", "build", "errors", "load", "open_checkpoint", "plan"]
+__all__ = ["CabochonError", "__version__", "build", "errors", "load", "open_checkpoint", "plan", "validate"]
 
 ROOMS = {
     "CabochonError": "errors",
@@ -29,6 +30,7 @@ ROOMS = {
     "load": "runtime",
     "open_checkpoint": "checkpoint",
     "plan": "planning",
+    "validate": "validate",
 }
 
 

@@ -1,4 +1,4 @@
-"""cabochon list: the tables of targets and precisions."""
+"""cabochon list: the tables of targets, precisions and rules."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -16,13 +16,14 @@ class Table(StrEnum):
 
     targets = "targets"
     precisions = "precisions"
+    rules = "rules"
 
 
 def list_rows(
     what: Annotated[Table, typer.Argument(help="Which table.", show_default=False)], as_json: AsJson = False
 ) -> None:
     """List what there is."""
-    rows = targets() if what is Table.targets else precisions()
+    rows = {Table.targets: targets, Table.precisions: precisions, Table.rules: rules}[what]()
     if as_json:
         print_json(rows)
     else:
@@ -56,4 +57,19 @@ def precisions() -> list[dict[str, str]]:
             "targets": " ".join(target.name for target in TARGETS.values() if name in target.precisions),
         }
         for name in PRECISIONS
+    ]
+
+
+def rules() -> list[dict[str, str]]:
+    """What `cabochon validate` looks at."""
+    from cabochon.validate.rules import load
+
+    return [
+        {
+            "rule": code,
+            "severity": rule.severity.value,
+            "what": rule.title,
+            "needs": " ".join(sorted(rule.needs)),
+        }
+        for code, rule in load().items()
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cabochon.checkpoint import Checkpoint
 from cabochon.checkpoint.strict_json import parse_object
-from cabochon.errors import CabochonError, PackageError
+from cabochon.errors import CabochonError, MetadataError, PackageError
 from cabochon.gemma4 import TextConfig, read_text_config
 from cabochon.validate.graph import Graph, read_graph
 from cabochon.validate.rules import Found
@@ -213,25 +213,20 @@ def _documents(
 
         try:
             raw[name] = yaml.read((root / name).read_bytes(), name)
-        except CabochonError as error:
-            faults.setdefault("SCH002", []).append(_fault(error, "one YAML mapping"))
+        except MetadataError as error:
+            faults.setdefault("SCH002", []).extend(_faults(error))
             continue
         try:
             documents[name] = forms.load(raw[name], name)
-        except CabochonError as error:
+        except MetadataError as error:
             faults.setdefault("SCH003", []).extend(_faults(error))
     return raw, documents
 
 
-def _faults(error: CabochonError) -> Iterator[Found]:
-    """One fault for each field that does not fit."""
-    several = getattr(error, "errors", None) or (error,)
-    return (_fault(one, "what the specification of the document allows") for one in several)
-
-
-def _fault(error: CabochonError, expected: str) -> Found:
-    found, _, wanted = error.message.partition("; expected ")
-    return Found(error.at, found, wanted or expected, error.remedy)
+def _faults(error: MetadataError) -> Iterator[Found]:
+    """What was wrong; one fault for each field, where several do not fit."""
+    for one in (error, *error.others):
+        yield Found(one.at, one.found, one.expected, one.remedy)
 
 
 def _config(root: Path, files: Mapping[str, int], faults: Faults) -> TextConfig | None:
