@@ -27,6 +27,7 @@ from cabochon.metadata.document import (
     Package,
     Pipeline,
     PortRole,
+    Recurrence,
     Request,
     RequestAligned,
     Reuse,
@@ -83,7 +84,7 @@ def decoder_document(decoder: Decoder) -> Document:
         | {f"request.{c.cell}": _supplied(c.past.name, contract(c.past)) for c in decoder.caches},
         outputs={"logits": Output(contract=logits, role="tensor", stage="pre_adapter")},
         components={"decoder": component(decoder)},
-        state=cells(decoder, "request"),
+        state=cells(decoder, "request", Invariant()),
         steps=(
             invoke(decoder, "request.input_ids", "request.attention_mask", past="request", out="decoder"),
             Emit(value="decoder.logits", output="logits", mode="replace"),
@@ -136,9 +137,9 @@ def component(decoder: Decoder) -> Component:
     return Component(implementation=Onnx(artifact=decoder.artifact), ports=ports)
 
 
-def cells(decoder: Decoder, initial: str) -> dict[str, Cell]:
+def cells(decoder: Decoder, initial: str, recurrence: Recurrence) -> dict[str, Cell]:
     """One cell for each cache of an owner. A layer that borrows has none."""
-    return {cache.cell: _cell(cache, f"{initial}.{cache.cell}") for cache in decoder.caches}
+    return {cache.cell: _cell(cache, f"{initial}.{cache.cell}", recurrence) for cache in decoder.caches}
 
 
 def groups(decoder: Decoder) -> dict[str, Group]:
@@ -199,12 +200,12 @@ def _requested(role: RuntimeRoleName, tensor: TensorContract) -> Input:
     return Input(contract=tensor, role=RuntimeRole(role=role), source=Request())
 
 
-def _cell(cache: Cache, initial: str) -> Cell:
+def _cell(cache: Cache, initial: str, recurrence: Recurrence) -> Cell:
     return Cell(
         contract=contract(cache.past),
         scope="invocation",
         initializer=initial,
-        recurrence=Invariant(),
+        recurrence=recurrence,
         management="runtime",
         release_boundary="invocation",
         service_group=cache.kind,

@@ -158,7 +158,6 @@ def _policy(name: str, ports: Ports) -> Component:
 
 
 def _state(decoder: Decoder) -> dict[str, Cell]:
-    grown = Bounded(axis=1, max="package.max_context")
     vocabulary = decoder.logits.shape[-1]
     return {
         "token": _cell("first.token_slot", rows("int64", 1)),
@@ -169,10 +168,15 @@ def _state(decoder: Decoder) -> dict[str, Cell]:
         "accepted_len": _cell("package.zero", rows("int64")),
         "cache_lengths": _cell("first.cache_lengths", rows("int64")),
         "rng_counter": _cell("request.rng_counter", rows("int64")),
-        "attention_mask": _cell("first.attention_mask", rows("int64", "context"), grown),
+        "attention_mask": _cell("first.attention_mask", rows("int64", "context"), _grows(1)),
         "position_ids": _cell("first.body_position_ids", rows("int64", 1)),
-        **cells(decoder, "prefill"),
+        **cells(decoder, "prefill", _grows(2)),
     }
+
+
+def _grows(axis: int) -> Bounded:
+    """By what each turn adds, up to all positions of the model."""
+    return Bounded(axis=axis, max="package.max_context")
 
 
 def _cell(initial: str, tensor: TensorContract, recurrence: Recurrence | None = None) -> Cell:

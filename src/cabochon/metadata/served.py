@@ -131,7 +131,7 @@ def _state(decoder: Decoder) -> dict[str, Cell]:
     return (
         {name: _cell(name, dtype) for name, dtype in own.items()}
         | {"sequence": sequence}
-        | cells(decoder, "application")
+        | cells(decoder, "application", Invariant())
     )
 
 
