@@ -6,8 +6,10 @@ from typing import Any
 
 from cabochon.checkpoint import open_checkpoint
 from cabochon.dialects import TARGETS
+from cabochon.gemma4 import read_text_config, text_tensors
 from cabochon.package.build import trace
 from cabochon.package.facts import Digest, Facts
+from cabochon.package.license import find_license
 from cabochon.recipes import PRECISIONS
 from checkpoints import TINY
 
@@ -18,7 +20,11 @@ def facts(
     source: Path = TINY / "text", target: str = "default", precision: str = "f16", **changes: Any
 ) -> Facts:
     """As `build` gathers them, with some of them changed."""
-    traced = trace(open_checkpoint(source), TARGETS[target], PRECISIONS[precision], None, 0, None)
+    checkpoint = open_checkpoint(source)
+    config = read_text_config(checkpoint.config)
+    tensors, license = text_tensors(checkpoint.tensors, config), find_license(checkpoint.files)
+    row, column = TARGETS[target], PRECISIONS[precision]
+    traced = trace(checkpoint, config, tensors, row, column, license, 0, None)
     return Facts(**{**vars(traced), "digests": DIGESTS, **changes})
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from cabochon.package.layout import Place, lay_out, stored_weights
+from cabochon.package.graph_file import stored_weights
+from cabochon.package.layout import Place, lay_out
 from weights import model, weight
 
 A, B = Path("a.safetensors"), Path("b.safetensors")

@@ -7,9 +7,10 @@ import onnx
 import pytest
 
 from cabochon.errors import PackageError
-from cabochon.package.layout import lay_out, stored_weights
+from cabochon.package.graph_file import serialize, stored_weights
+from cabochon.package.layout import lay_out
 from cabochon.package.stage_check import check_graph, external_ranges
-from cabochon.package.writer import Silent, serialize, write_weights
+from cabochon.package.writer import Silent, write_weights
 from weights import model, weight
 
 NAMES = ("one", "two")

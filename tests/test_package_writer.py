@@ -12,8 +12,9 @@ import pytest
 
 from cabochon.errors import GraphError
 from cabochon.package import writer
-from cabochon.package.layout import lay_out, stored_weights
-from cabochon.package.writer import Silent, serialize, write_weights
+from cabochon.package.graph_file import serialize, stored_weights
+from cabochon.package.layout import lay_out
+from cabochon.package.writer import Silent, write_weights
 from weights import model, range_of, weight
 
 
@@ -153,7 +154,7 @@ MEMORY = """
     tensor = read_header(Path(sys.argv[1]))["t"]
     before, progress = anonymous(), Watching()
     for name in ("f16", "bf16", "f32"):
-        stored = [PRECISIONS[name].store("t", tensor)]
+        stored = [PRECISIONS[name].recipe("t", tensor)]
         write_weights(stored, lay_out(stored), Path(f"{sys.argv[2]}.{name}"), progress)
     print(before, progress.peak)
 """

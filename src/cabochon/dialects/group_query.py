@@ -11,9 +11,10 @@ import numpy as np
 
 from cabochon.dialects.default import Default
 from cabochon.dialects.standard import Cache, Sight, Standard, Tokens
+from cabochon.dialects.targets import layer_table
 from cabochon.graph import Scope, Value
 
-__all__ = ["GroupQuery", "WebGpu", "layer_table"]
+__all__ = ["GroupQuery", "WebGpu"]
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,10 @@ class Span:
     window: int | None
 
 
-def layer_table(name: str, layer: int) -> str:
-    """The name of one layer's share of the per-layer table `name`: `...{layer}.weight` for `...weight`."""
-    return f"{name.removesuffix('weight')}{layer}.weight"
-
-
 class GroupQuery(Default):
     """Every layer is one GroupQueryAttention; a borrower passes empty keys and values and its owner's cache as past."""
 
     mask = "left-justified"
-    table_per_layer = True
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

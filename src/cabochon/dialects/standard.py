@@ -40,7 +40,6 @@ class Standard(Tracer):
     """How the portable target spells the idioms of the model."""
 
     mask = "anywhere"
-    table_per_layer = False  # whether the per-layer table is stored as one table for each layer
 
     def __init__(self, name: str) -> None:
         super().__init__(name, opset=23)

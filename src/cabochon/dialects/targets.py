@@ -2,19 +2,28 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from cabochon.dialects.default import Default
-from cabochon.dialects.group_query import GroupQuery, WebGpu
-from cabochon.dialects.standard import Standard
 from cabochon.errors import TargetError
 
-__all__ = ["TARGETS", "Target"]
+if TYPE_CHECKING:
+    from cabochon.dialects.standard import Standard
+
+__all__ = ["TARGETS", "Target", "layer_table"]
+
+
+def layer_table(name: str, layer: int) -> str:
+    """The name of one layer's share of the per-layer table `name`: `...{layer}.weight` for `...weight`."""
+    return f"{name.removesuffix('weight')}{layer}.weight"
 
 
 @dataclass(frozen=True)
 class Target:
     """Where a package runs: the dialect its graph is written in, the execution provider, and what that can carry.
 
+    `spelling` names the dialect's module and class. `table_per_layer` says whether the per-layer table is stored as
+    one table for each layer.
     `precisions` are those that can be built, `kernels` those for which the provider has the kernels that do the work,
     and `tested` says that the tests run them there. `caveats` says, by precision, what to know before running one;
     `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants.
@@ -22,7 +31,7 @@ class Target:
     """
 
     name: str
-    dialect: type[Standard]
+    spelling: str
     provider: str
     precisions: frozenset[str]
     kernels: frozenset[str]
@@ -31,6 +40,13 @@ class Target:
     notes: tuple[str, ...] = ()
     binding: int | None = None
     head_multiple: int = 1
+    table_per_layer: bool = False
+
+    @property
+    def dialect(self) -> "type[Standard]":
+        """The class that traces graphs. It brings onnx_ir with it, which takes a second to import."""
+        module, name = self.spelling.split(".")
+        return getattr(import_module(f"cabochon.dialects.{module}"), name)
 
     def refusal(self, precision: str, head_sizes: Iterable[int]) -> str:
         """Why the target cannot carry a model with these head sizes in this precision; "" where it can."""
@@ -65,7 +81,7 @@ TARGETS = {
     for target in (
         Target(
             "default",
-            Default,
+            "default.Default",
             "CPUExecutionProvider",
             frozenset({"f32", "f16", "bf16"}),
             frozenset({"f32", "f16"}),
@@ -74,7 +90,7 @@ TARGETS = {
         ),
         Target(
             "onnx-standard",
-            Standard,
+            "standard.Standard",
             "CPUExecutionProvider",
             frozenset({"f32", "f16", "bf16"}),
             frozenset({"f32", "f16"}),
@@ -83,7 +99,7 @@ TARGETS = {
         ),
         Target(
             "cuda",
-            GroupQuery,
+            "group_query.GroupQuery",
             "CUDAExecutionProvider",
             frozenset({"f32", "f16", "bf16"}),
             frozenset({"f16", "bf16"}),
@@ -94,10 +110,11 @@ TARGETS = {
             },
             notes=(_EMPTY_KEYS,),
             head_multiple=8,
+            table_per_layer=True,
         ),
         Target(
             "webgpu",
-            WebGpu,
+            "group_query.WebGpu",
             "WebGpuExecutionProvider",
             frozenset({"f32", "f16"}),
             frozenset({"f32", "f16"}),
@@ -108,6 +125,7 @@ TARGETS = {
             },
             notes=(_EMPTY_KEYS,),
             head_multiple=8,
+            table_per_layer=True,
             binding=128 << 20,  # maxStorageBufferBindingSize of the WebGPU specification
         ),
     )

@@ -15,9 +15,10 @@ from cabochon.checkpoint import Tensor
 from cabochon.errors import TensorError
 from cabochon.gemma4.config import Layer, TextConfig
 
-__all__ = ["HEAD", "TextTensors", "expected_shapes", "text_tensors"]
+__all__ = ["HEAD", "LAYERS_TABLE", "TextTensors", "expected_shapes", "text_tensors"]
 
 HEAD, TABLE = "lm_head.weight", "model.embed_tokens.weight"
+LAYERS_TABLE = "model.embed_tokens_per_layer.weight"
 PREFIXES = ("model.language_model.", "language_model.model.", "model.", "")
 HEADS = (HEAD, "language_model.lm_head.weight", "model.language_model.lm_head.weight", "model.lm_head.weight")
 DTYPES = ("BF16", "F16", "F32")
@@ -47,7 +48,7 @@ def expected_shapes(config: TextConfig) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {TABLE: (config.vocab, hidden)}
     if extra:
         shapes |= {
-            "model.embed_tokens_per_layer.weight": (config.vocab_per_layer, layers * extra),
+            LAYERS_TABLE: (config.vocab_per_layer, layers * extra),
             "model.per_layer_model_projection.weight": (layers * extra, hidden),
             "model.per_layer_projection_norm.weight": (extra,),
         }

@@ -1,6 +1,5 @@
-"""The content of a package, written into its stage: weights, graph, side files, documents, checksums."""
+"""What stands beside the weights of a package: graph, side files, documents, checksums; checked together."""
 
-from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,16 +7,15 @@ from cabochon import files, sums
 from cabochon.package.card import card
 from cabochon.package.facts import Digest, Facts
 from cabochon.package.genai_config import GENAI_CONFIG, genai_text
-from cabochon.package.layout import GRAPH, Layout, stored_weights
+from cabochon.package.graph_file import serialize
+from cabochon.package.layout import GRAPH, Layout
 from cabochon.package.notices import requirements, source_license
 from cabochon.package.provenance import provenance
 from cabochon.package.side_files import travelling
 from cabochon.package.stage_check import check_graph
-from cabochon.package.writer import Progress, serialize, write_weights
 
-__all__ = ["assemble"]
+__all__ = ["complete", "place_graph"]
 
-_SPARE = 1 << 20  # bytes; the documents are not known in size before they are written
 _DOCUMENTS = {
     GENAI_CONFIG: "what onnxruntime-genai asks for",
     "provenance.json": "source, command, versions, tensors used and unused",
@@ -27,31 +25,26 @@ _DOCUMENTS = {
 }
 
 
-def assemble(facts: Facts, layout: Layout, stage: Path, progress: Progress) -> None:
-    """Fill `stage`, in which linked files stand already. Raises PackageError where it would not fit."""
-    weights = stored_weights(facts.model)
+def place_graph(facts: Facts, layout: Layout, stage: Path) -> Facts:
+    """The graph and the files of the checkpoint that travel along, into `stage`; `facts` with the digest of the graph.
+
+    Raises GraphError where the weights of the graph are not those that `layout` places.
+    """
     graph = serialize(facts.model, layout)
-    along = {name: facts.checkpoint.files[name] for name in travelling(facts.checkpoint.files)}
-    size = layout.nbytes + len(graph) + sum(file.stat().st_size for file in along.values())
-    files.require_space(stage.parent, size + _SPARE)
-    linked = {name: (stage / name).stat().st_size for name in layout.links}
-    progress.start(layout.nbytes + sum(linked.values()))
-    digests = {name: Digest(n, files.sha256(stage / name, progress.advance)) for name, n in linked.items()}
-    for weight in weights:
-        if layout.places[weight.name or ""].location in linked:  # in memory by now: they were hashed
-            deque(weight.blocks(), maxlen=0)  # raises for a value that is no finite number
-    if layout.data is not None:
-        digests[layout.data] = Digest(
-            layout.nbytes, write_weights(weights, layout, stage / layout.data, progress)
-        )
     (stage / GRAPH).write_bytes(graph)
-    for name, file in along.items():
-        files.copy(file, stage / name)
-    digests = {GRAPH: Digest(len(graph), files.sha256(stage / GRAPH))} | digests
-    _describe(replace(facts, digests=digests, linked=tuple(layout.links)), stage)
-    sums.write(stage, {name: digest.sha256 for name, digest in digests.items()})
+    for name in travelling(facts.checkpoint.files):
+        files.copy(facts.checkpoint.files[name], stage / name)
+    return replace(facts, digests={GRAPH: Digest(len(graph), files.sha256(stage / GRAPH))})
+
+
+def complete(facts: Facts, layout: Layout, stage: Path) -> None:
+    """The documents and the checksums of `stage`, in which all else stands; and the check of all of it.
+
+    Raises PackageError for a graph whose references are not to the bytes in the stage.
+    """
+    _describe(facts, stage)
+    sums.write(stage, {name: digest.sha256 for name, digest in facts.digests.items()})
     check_graph(stage, layout.places)
-    progress.done()
 
 
 def _describe(facts: Facts, stage: Path) -> None:

@@ -1,27 +1,38 @@
-"""One package, from a checkpoint to its final name."""
+"""One package, from a checkpoint to its final name.
+
+What traces graphs (onnx_ir and sympy with it) takes a second or two to import. It is imported and used by a thread of
+its own, while this one writes the weights already: nothing imported at the top of this module may need it.
+"""
 
 import time
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cabochon import __version__, files
 from cabochon.checkpoint import Checkpoint, open_checkpoint
 from cabochon.dialects import TARGETS, Target
 from cabochon.errors import PackageError, TargetError
-from cabochon.gemma4 import read_text_config, text_tensors, trace_text
-from cabochon.package.assembly import assemble
-from cabochon.package.facts import Facts
-from cabochon.package.layout import Layout, Link, lay_out, stored_weights
-from cabochon.package.license import find_license
-from cabochon.package.side_files import require
-from cabochon.package.writer import Progress, Silent
-from cabochon.recipes import PRECISIONS, Precision
+from cabochon.gemma4 import TextConfig, TextTensors, read_text_config, text_tensors, text_weights
+from cabochon.package.layout import Layout, Link, lay_out
+from cabochon.package.license import License, find_license
+from cabochon.package.side_files import require, travelling
+from cabochon.package.writer import Digest, Progress, Silent, write_files
+from cabochon.recipes import PRECISIONS, Precision, Recipe
+
+if TYPE_CHECKING:
+    from cabochon.package.facts import Facts
 
 __all__ = ["Built", "build", "trace"]
 
+_Known = tuple[
+    Checkpoint, TextConfig, TextTensors, Target, Precision, License, int, Sequence[str] | None
+]  # what `trace` takes
+
+_SPARE = 1 << 20  # bytes; graph and documents are not known in size before they are written
 _MOST_KEPT = 2**31 - 1  # no model has as many positions
 
 
@@ -68,10 +79,18 @@ def build(
     checkpoint = open_checkpoint(source, revision=revision, check=read_text_config)
     files.refuse(out, checkpoint.root)
     absent = require(checkpoint.files, allow_missing)
-    facts = trace(checkpoint, chosen, stored, license, logits_to_keep, command)
-    with files.staged(out) as stage:
-        layout = lay_out(stored_weights(facts.model), _linker(stage) if weights == "link" else None)
-        assemble(facts, layout, stage, progress or Silent())
+    config = read_text_config(checkpoint.config)
+    chosen.require(precision, (layer.head_dim for layer in config.layers))
+    tensors, licensed = text_tensors(checkpoint.tensors, config), find_license(checkpoint.files, license)
+    recipes = list(text_weights(config, tensors.used, chosen, stored))
+    known = (checkpoint, config, tensors, chosen, stored, licensed, logits_to_keep, command)
+    with files.staged(out) as stage, ThreadPoolExecutor(1) as aside:
+        layout, told = lay_out(recipes, _linker(stage) if weights == "link" else None), progress or Silent()
+        files.require_space(stage.parent, _size(checkpoint, layout))
+        graph = aside.submit(_graph, known, layout, stage)
+        digests = write_files(_unless_failed(graph, recipes), layout, stage, told)
+        facts = _finished(graph.result(), digests, layout, stage)
+        told.done()
         nbytes = sum(path.stat().st_size for path in stage.iterdir() if path.name not in layout.links)
     remarks = (*absent, *_remarks(facts, layout, license))
     return Built(out, target, precision, nbytes, time.monotonic() - started, remarks, bool(layout.links))
@@ -96,27 +115,59 @@ def _check(weights: str, license: str | None, logits_to_keep: int) -> None:
 
 def trace(
     checkpoint: Checkpoint,
+    config: TextConfig,
+    tensors: TextTensors,
     target: Target,
     precision: Precision,
-    license: str | None,
+    license: License,
     logits_to_keep: int,
     command: Sequence[str] | None,
-) -> Facts:
+) -> "Facts":
     """The traced model and what is known of it before anything is written."""
-    config = read_text_config(checkpoint.config)
-    tensors = text_tensors(checkpoint.tensors, config)
+    from cabochon.gemma4 import trace_text
+    from cabochon.package.facts import Facts
+
     model = trace_text(config, tensors.used, target, precision, logits_to_keep=logits_to_keep)
     model.producer_name, model.producer_version = "cabochon", __version__
-    found = find_license(checkpoint.files, license)
     said = None if command is None else tuple(command)
-    return Facts(checkpoint, config, tensors, model, target, precision, found, {}, (), logits_to_keep, said)
+    return Facts(checkpoint, config, tensors, model, target, precision, license, {}, (), logits_to_keep, said)
+
+
+def _graph(known: _Known, layout: Layout, stage: Path) -> "Facts":
+    """Trace and place the graph: what goes on beside the writing of the weights."""
+    from cabochon.package.assembly import place_graph
+
+    return place_graph(trace(*known), layout, stage)
+
+
+def _finished(facts: "Facts", digests: dict[str, Digest], layout: Layout, stage: Path) -> "Facts":
+    """Complete the package in `stage`, where the graph and the files of weights, with these `digests`, stand."""
+    from cabochon.package.assembly import complete
+
+    facts = replace(facts, digests={**facts.digests, **digests}, linked=tuple(layout.links))
+    complete(facts, layout, stage)
+    return facts
+
+
+def _size(checkpoint: Checkpoint, layout: Layout) -> int:
+    """The bytes that a package takes, about."""
+    along = sum(checkpoint.files[name].stat().st_size for name in travelling(checkpoint.files))
+    return layout.nbytes + along + _SPARE
+
+
+def _unless_failed(other: "Future[Facts]", recipes: Iterable[Recipe]) -> Iterator[Recipe]:
+    """The recipes, for as long as the `other` thread has not failed: there is no use in writing on."""
+    for recipe in recipes:
+        if other.done():
+            other.result()
+        yield recipe
 
 
 def _linker(stage: Path) -> Link:
     return lambda source, name: files.hard_link(source, stage / name)
 
 
-def _remarks(facts: Facts, layout: Layout, license: str | None) -> Iterator[str]:
+def _remarks(facts: "Facts", layout: Layout, license: str | None) -> Iterator[str]:
     yield from facts.checkpoint.remarks
     yield from facts.config.remarks
     if caveat := facts.target.caveats.get(facts.precision.name):

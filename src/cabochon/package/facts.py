@@ -16,17 +16,10 @@ from cabochon.metadata.decoder import Decoder, read_decoder
 from cabochon.metadata.vocabulary import Vocabulary, read_vocabulary
 from cabochon.package.contracts import contracts
 from cabochon.package.license import License, front_matter
+from cabochon.package.writer import Digest
 from cabochon.recipes import Precision
 
 __all__ = ["Digest", "Facts", "installed"]
-
-
-@dataclass(frozen=True)
-class Digest:
-    """Size in bytes and SHA-256 in hexadecimal of a file."""
-
-    nbytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)

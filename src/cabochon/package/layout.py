@@ -1,21 +1,55 @@
 """Where each weight lies in a package: in model.onnx.data, or in a file of the checkpoint that is linked."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import onnx_ir as ir
+import numpy as np
 
-from cabochon.graph import Stored
+from cabochon.checkpoint import Tensor
 
-__all__ = ["DATA", "GRAPH", "Layout", "Link", "Place", "lay_out", "stored_weights"]
+__all__ = ["DATA", "GRAPH", "Layout", "Link", "Place", "Weight", "data_bytes", "lay_out"]
 
 GRAPH, DATA = "model.onnx", "model.onnx.data"
 
 # A runtime maps a file in whole pages: 4 KiB on most systems. Windows maps from multiples of 64 KiB only (and
 # some ARM machines have such pages), which is kept for what is worth mapping by itself.
 _PAGE, _GRANULE, _LARGE = 1 << 12, 1 << 16, 1 << 20
+
+
+class Weight(Protocol):
+    """What is written: a `recipes.Recipe`."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the graph."""
+        ...
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Of its elements."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        ...
+
+    @property
+    def sources(self) -> tuple[Tensor, ...]:
+        """The checkpoint tensors it is computed from."""
+        ...
+
+    @property
+    def span(self) -> tuple[Path, int] | None:
+        """The file and the offset in bytes where the checkpoint has exactly its bytes, if it has."""
+        ...
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Its bytes in order, as C-contiguous arrays of a few megabytes."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -29,7 +63,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """The place of each weight by name, in the order of first use.
+    """The place of each weight by name, in the order of the file.
 
     `data` is the name of the file to write, of `nbytes` bytes, None where every weight is linked. `links` are
     the names under which files of the checkpoint stand in the package; `copied` says why a weight that was to
@@ -51,63 +85,63 @@ class Link(Protocol):
         ...
 
 
-def stored_weights(model: ir.Model) -> list[Stored]:
-    """The weights of the model, each once, in the order in which its nodes first ask for them."""
-    found: dict[str, Stored] = {}
-    for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        for value in node.inputs:
-            if value is not None and isinstance(value.const_value, Stored):
-                found.setdefault(value.const_value.name or "", value.const_value)
-    for value in model.graph.initializers.values():  # a weight that is an output, or that nothing uses
-        if isinstance(value.const_value, Stored):
-            found.setdefault(value.const_value.name or "", value.const_value)
-    return list(found.values())
-
-
-def lay_out(weights: Iterable[Stored], link: Link | None = None) -> Layout:
+def lay_out(weights: Iterable[Weight], link: Link | None = None) -> Layout:
     """Give every weight its place: one behind the other, or, given `link`, where the checkpoint has it."""
     weights = list(weights)
     if link is None:
         return _layout(weights, {}, {}, {})
-    copied = {_name(weight): reason for weight in weights if (reason := _unlinkable(weight))}
-    linkable = [(weight, weight.span) for weight in weights if weight.span and _name(weight) not in copied]
+    copied = {weight.name: reason for weight in weights if (reason := _unlinkable(weight))}
+    linkable = [(weight, weight.span) for weight in weights if weight.span and weight.name not in copied]
     sources = list(dict.fromkeys(file for _, (file, _) in linkable))
     links, refused = _link_files(sources, link, alone=not copied)
     names = {file: name for name, file in links.items()}
     places: dict[str, Place] = {}
     for weight, (file, offset) in linkable:
         if file in refused:
-            copied[_name(weight)] = refused[file]
+            copied[weight.name] = refused[file]
         else:
-            places[_name(weight)] = Place(names[file], offset, weight.nbytes)
+            places[weight.name] = Place(names[file], offset, weight.nbytes)
     return _layout(weights, places, links, copied)
 
 
 def _layout(
-    weights: list[Stored], linked: Mapping[str, Place], links: Mapping[str, Path], copied: Mapping[str, str]
+    weights: list[Weight], linked: Mapping[str, Place], links: Mapping[str, Path], copied: Mapping[str, str]
 ) -> Layout:
     """All weights in order; those that are not `linked` one behind the other in the file to write."""
     places, end = dict[str, Place](), 0
     for weight in weights:
-        if place := linked.get(_name(weight)):
-            places[_name(weight)] = place
+        if place := linked.get(weight.name):
+            places[weight.name] = place
             continue
-        step = _GRANULE if weight.nbytes >= _LARGE else _PAGE
-        start = -(-end // step) * step
-        places[_name(weight)] = Place(DATA, start, weight.nbytes)
+        start = _start(end, weight.nbytes)
+        places[weight.name] = Place(DATA, start, weight.nbytes)
         end = start + weight.nbytes
     return Layout(places, DATA if len(linked) < len(weights) else None, end, links, copied)
 
 
-def _unlinkable(weight: Stored) -> str | None:
+def data_bytes(sizes: Iterable[int]) -> int:
+    """The bytes of a file that holds weights of these `sizes`, in bytes, one behind the other."""
+    end = 0
+    for nbytes in sizes:
+        end = _start(end, nbytes) + nbytes
+    return end
+
+
+def _start(end: int, nbytes: int) -> int:
+    """Where a weight of `nbytes` begins that stands behind what ends at `end`."""
+    step = _GRANULE if nbytes >= _LARGE else _PAGE
+    return -(-end // step) * step
+
+
+def _unlinkable(weight: Weight) -> str | None:
     """Why the weight's bytes cannot be used where the checkpoint has them; None where they can."""
     if weight.span is None:
         source = weight.sources[0]
-        same_dtype = source.array().dtype == weight.dtype.numpy()
-        return "only a part of a tensor is needed" if same_dtype else f"the checkpoint holds {source.dtype}"
+        whole = math.prod(weight.shape) == math.prod(source.shape)
+        return f"the checkpoint holds {source.dtype}" if whole else "only a part of a tensor is needed"
     # onnxruntime 1.32 reads any offset right on the CPU (seven operators, f32 and f16, tried at 12 offsets); what
     # maps the bytes as an array of elements needs whole ones.
-    if weight.span[1] % weight.dtype.itemsize:
+    if weight.span[1] % max(weight.nbytes // max(math.prod(weight.shape), 1), 1):
         return f"the checkpoint has it at byte {weight.span[1]}, which is no multiple of its element's size"
     return None
 
@@ -126,7 +160,3 @@ def _link_files(sources: list[Path], link: Link, alone: bool) -> tuple[dict[str,
         else:
             refused[file] = reason
     return links, refused
-
-
-def _name(weight: Stored) -> str:
-    return weight.name or ""

@@ -1,25 +1,32 @@
-"""Graph and weights to disk: converted, hashed, written and synced at once, with a few blocks in memory."""
+"""Weights to disk: converted, hashed, written and synced at once, with a few blocks in memory."""
 
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import onnx_ir as ir
 
 from cabochon.errors import GraphError
-from cabochon.files import forget, sync
-from cabochon.graph import Stored
-from cabochon.package.layout import Layout
+from cabochon.files import forget, sha256, sync
+from cabochon.package.layout import Layout, Weight
 
-__all__ = ["Progress", "Silent", "serialize", "write_weights"]
+__all__ = ["Digest", "Progress", "Silent", "write_files", "write_weights"]
 
 _AHEAD = 16  # blocks in flight, 64 MB: computing goes on while the disk takes its time
 _SYNC_EVERY = 32 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Size in bytes and SHA-256 in hexadecimal of a file."""
+
+    nbytes: int
+    sha256: str
 
 
 class Progress(Protocol):
@@ -51,27 +58,23 @@ class Silent:
         """See Progress."""
 
 
-def serialize(model: ir.Model, layout: Layout) -> bytes:
-    """The bytes of model.onnx, the same for the same model; its weights are references to where they lie.
-
-    The model's `Stored` initializers are replaced by these references.
-    """
-    for graph in model.graphs():
-        for value in graph.initializers.values():
-            if isinstance(weight := value.const_value, Stored):
-                value.const_value = _reference(weight, layout)
-    return ir.to_proto(model).SerializeToString(deterministic=True)
-
-
-def _reference(weight: Stored, layout: Layout) -> ir.ExternalTensor:
-    name = weight.name or ""
-    place = layout.places[name]
-    return ir.ExternalTensor(
-        place.location, place.offset, place.nbytes, weight.dtype, shape=weight.shape, name=name
-    )
+def write_files(
+    weights: Iterable[Weight], layout: Layout, stage: Path, progress: Progress
+) -> dict[str, Digest]:
+    """The files of weights in `stage` and their digests. Those that are linked stand there already; what they
+    hold is hashed, and checked as what is written: TensorError for what is no finite number."""
+    linked = {name: (stage / name).stat().st_size for name in layout.links}
+    progress.start(layout.nbytes + sum(linked.values()))
+    digests = {name: Digest(n, sha256(stage / name, progress.advance)) for name, n in linked.items()}
+    if layout.data is None:
+        deque(_blocks(weights, layout), maxlen=0)
+    else:
+        written = write_weights(weights, layout, stage / layout.data, progress)
+        digests[layout.data] = Digest(layout.nbytes, written)
+    return digests
 
 
-def write_weights(weights: Iterable[Stored], layout: Layout, path: Path, progress: Progress) -> str:
+def write_weights(weights: Iterable[Weight], layout: Layout, path: Path, progress: Progress) -> str:
     """Write the new file `path`: the `weights` that `layout` places in it. Returns its SHA-256, hexadecimal.
 
     This thread converts, one hashes, one writes, one brings to the disk what was written so far, and all of
@@ -113,12 +116,13 @@ def _finish(waiting: deque[tuple[Future[None], Future[int]]], progress: Progress
     return nbytes
 
 
-def _blocks(weights: Iterable[Stored], layout: Layout) -> Iterator[np.ndarray]:
+def _blocks(weights: Iterable[Weight], layout: Layout) -> Iterator[np.ndarray]:
     """The bytes of the data file from its start to its end, zeros between the weights."""
     end = 0
     for weight in weights:
-        place = layout.places[weight.name or ""]
+        place = layout.places[weight.name]
         if place.location != layout.data:
+            deque(weight.blocks(), maxlen=0)  # linked: looked through only, and in memory by now
             continue
         if place.offset > end:
             yield np.zeros(place.offset - end, np.uint8)
@@ -128,7 +132,7 @@ def _blocks(weights: Iterable[Stored], layout: Layout) -> Iterator[np.ndarray]:
             end += block.nbytes
         if end != place.offset + place.nbytes:
             found = end - place.offset
-            raise GraphError(f"{found} bytes were computed; expected {place.nbytes}", at=weight.name or "")
+            raise GraphError(f"{found} bytes were computed; expected {place.nbytes}", at=weight.name)
 
 
 def _write(file: FileIO, block: np.ndarray) -> int:

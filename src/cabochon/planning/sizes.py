@@ -2,14 +2,10 @@
 
 from collections.abc import Iterable
 
-import onnx_ir as ir
-
 from cabochon.checkpoint import Checkpoint
 from cabochon.gemma4.layout import Slot
-from cabochon.graph import Stored
-from cabochon.package.layout import lay_out
+from cabochon.package.layout import data_bytes
 from cabochon.package.side_files import travelling
-from cabochon.recipes import PRECISIONS
 
 __all__ = ["BUILD_MEMORY", "ELEMENT_BYTES", "MIB", "package_bytes", "run_memory", "slot_bytes", "text_slots"]
 
@@ -39,15 +35,9 @@ def text_slots(slots: Iterable[Slot]) -> list[Slot]:
 
 def package_bytes(slots: list[Slot], precision: str, checkpoint: Checkpoint | None) -> int:
     """Bytes of a package on disk; a build needs them free, once. `slots` as the target's graph holds them."""
-    data = lay_out(_stored(slot, precision) for slot in slots).nbytes
+    data = data_bytes(slot_bytes(slot, ELEMENT_BYTES[precision]) for slot in slots)
     layers = sum(slot.name.endswith("input_layernorm.weight") for slot in slots)
     return data + layers * _LAYER_BYTES + _DOCUMENT_BYTES + _travelling_bytes(slots, checkpoint)
-
-
-def _stored(slot: Slot, precision: str) -> Stored:
-    """The tensor as a package holds it; it is never written."""
-    dtype = ir.DataType.INT64 if slot.name.endswith("token_ordering") else PRECISIONS[precision].dtype
-    return Stored(slot.name, dtype, slot.shape, lambda: iter(()), sources=())
 
 
 def _travelling_bytes(slots: Iterable[Slot], checkpoint: Checkpoint | None) -> int:

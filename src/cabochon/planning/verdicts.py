@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cabochon.checkpoint import Checkpoint
 from cabochon.dialects import TARGETS, Target
-from cabochon.dialects.group_query import layer_table
+from cabochon.dialects.targets import layer_table
 from cabochon.gemma4 import Layer, TextConfig
 from cabochon.gemma4.layout import Slot
 from cabochon.planning.sizes import ELEMENT_BYTES, MIB, package_bytes, run_memory, slot_bytes, text_slots
@@ -91,7 +91,7 @@ def _status(target: Target, precision: str, refused: str, head_sizes: list[int])
 
 def _as_written(text: list[Slot], target: Target, layers: int) -> list[Slot]:
     """The tensors as the target's graph holds them: where elements are counted in int32, one table per layer."""
-    if not target.dialect.table_per_layer:
+    if not target.table_per_layer:
         return text
     return [
         part
@@ -107,7 +107,7 @@ def _tables(slot: Slot, layers: int) -> list[Slot]:
 
 def _int32(target: Target, text: Iterable[Slot], written: list[Slot]) -> Iterator[str]:
     """What an int32 cannot count, and what becomes of it."""
-    if not target.dialect.table_per_layer:
+    if not target.table_per_layer:
         return
     for slot in text:
         if slot.elements > INT32:

@@ -12,33 +12,32 @@ from functools import cache
 
 import ml_dtypes
 import numpy as np
-import onnx_ir as ir
 
 from cabochon.checkpoint import Tensor
 from cabochon.errors import TensorError
 
-__all__ = ["BLOCK_BYTES", "cast_blocks"]
+__all__ = ["BLOCK_BYTES", "TYPES", "cast_blocks"]
 
 BLOCK_BYTES = 4 << 20
 _STEP = 1 << 18  # elements converted at once: what fits a second-level cache
 
-_TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
-_F32, _F16, _BF16 = _TYPES.values()
-_NAMES = {dtype: name for name, dtype in _TYPES.items()}
+TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+_F32, _F16, _BF16 = TYPES.values()
+_NAMES = {dtype: name for name, dtype in TYPES.items()}
 # The bits of +infinity: those of NaN are larger, those of every finite value smaller.
 _INFINITY = {_F32: 0x7F80_0000, _F16: 0x7C00, _BF16: 0x7F80}
 
 
 def cast_blocks(
-    tensor: Tensor, dtype: ir.DataType | str, columns: slice | None = None, block_bytes: int = BLOCK_BYTES
+    tensor: Tensor, dtype: str, columns: slice | None = None, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[np.ndarray]:
-    """The values of `tensor`, or of some `columns` of a 2-D one, as `dtype` ("f32", "f16", "bf16" or ONNX's).
+    """The values of `tensor`, or of some `columns` of a 2-D one, as `dtype`: "f32", "f16" or "bf16".
 
     Yields C-contiguous arrays of at most about `block_bytes`, in row-major order; where nothing changes they
     are views of the memory map. Raises TensorError for NaN, for infinity, and where a finite value would become
     infinite.
     """
-    array, target = tensor.array(), _numpy_dtype(dtype)
+    array, target = tensor.array(), TYPES[dtype]
     if array.dtype not in _NAMES:
         raise TensorError(f"holds {array.dtype}; expected bf16, f16 or f32", at=tensor.name)
     cast = _cast(array.dtype, target)
@@ -47,10 +46,6 @@ def cast_blocks(
         if not _is_finite(result):  # every cast keeps infinity and NaN, so the source need not be asked
             raise _not_finite(tensor.name, block.reshape(-1), result.reshape(-1))
         yield result
-
-
-def _numpy_dtype(dtype: ir.DataType | str) -> np.dtype:
-    return _TYPES[dtype] if isinstance(dtype, str) else dtype.numpy()
 
 
 def _slices(array: np.ndarray, columns: slice | None, size: int) -> Iterator[np.ndarray]:

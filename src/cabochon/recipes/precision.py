@@ -1,16 +1,17 @@
 """The table of precisions."""
 
 from dataclasses import dataclass
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from cabochon.checkpoint import Tensor
-from cabochon.graph import DTYPES, Stored
-from cabochon.recipes.cast import cast_blocks
+from cabochon.recipes.recipe import Recipe
+
+if TYPE_CHECKING:  # both bring onnx_ir with them: a build writes weights while that is still being imported
+    import onnx_ir as ir
+
+    from cabochon.graph import Stored
 
 __all__ = ["PRECISIONS", "Precision"]
-
-_HEADER_NAMES = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 
 
 @dataclass(frozen=True)
@@ -20,25 +21,25 @@ class Precision:
     name: str
 
     @property
-    def dtype(self) -> ir.DataType:
+    def dtype(self) -> "ir.DataType":
         """The type of ports and activations."""
+        from cabochon.graph import DTYPES
+
         return DTYPES[self.name]
 
-    def store(self, name: str, tensor: Tensor, columns: slice | None = None) -> Stored:
+    def recipe(self, name: str, tensor: Tensor, columns: slice | None = None) -> Recipe:
         """The tensor, or a slice of the columns of a 2-D tensor, cast to this precision while it is written.
 
         Rounds to nearest, ties to even. Writing raises TensorError where a finite value would become infinite.
         """
-        shape = tensor.shape if columns is None else (tensor.shape[0], columns.stop - columns.start)
-        unchanged = columns is None and tensor.dtype == _HEADER_NAMES[self.name]
-        return Stored(
-            name,
-            self.dtype,
-            shape,
-            lambda: cast_blocks(tensor, self.dtype, columns),
-            sources=(tensor,),
-            span=(tensor.file, tensor.offset) if unchanged else None,
-        )
+        return Recipe(name, tensor, self.name, columns)
+
+    def store(self, name: str, tensor: Tensor, columns: slice | None = None) -> "Stored":
+        """What `recipe` says, as an initializer of a graph."""
+        from cabochon.graph import Stored
+
+        recipe = self.recipe(name, tensor, columns)
+        return Stored(name, self.dtype, recipe.shape, recipe.blocks, recipe.sources, recipe.span)
 
 
 PRECISIONS = {name: Precision(name) for name in ("f32", "f16", "bf16")}

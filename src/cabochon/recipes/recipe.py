@@ -1,0 +1,60 @@
+"""A weight of a package as a recipe over a checkpoint tensor: what it will be, before a byte of it is read."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cabochon.checkpoint import Tensor
+from cabochon.recipes.cast import TYPES, cast_blocks
+
+__all__ = ["Recipe"]
+
+_HEADER_NAMES = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`tensor`, or some `columns` of a 2-D one, in `precision` ("f32", "f16", "bf16") under `name`."""
+
+    name: str
+    tensor: Tensor
+    precision: str
+    columns: slice | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the weight: that of the tensor, or as many columns as are taken."""
+        if self.columns is None:
+            return self.tensor.shape
+        return self.tensor.shape[0], self.columns.stop - self.columns.start
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return TYPES[self.precision].itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weight."""
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def sources(self) -> tuple[Tensor, ...]:
+        """The checkpoint tensors it is computed from."""
+        return (self.tensor,)
+
+    @property
+    def span(self) -> tuple[Path, int] | None:
+        """File and offset in bytes where its bytes stand as they are in a file of the checkpoint, else None."""
+        unchanged = self.columns is None and self.tensor.dtype == _HEADER_NAMES[self.precision]
+        return (self.tensor.file, self.tensor.offset) if unchanged else None
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Its bytes in order, little endian, row-major, as C-contiguous arrays of a few megabytes.
+
+        Raises TensorError for NaN, for infinity, and where a finite value would become infinite.
+        """
+        return cast_blocks(self.tensor, self.precision, self.columns)
