@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from cabochon.metadata.capabilities import capabilities
 from cabochon.metadata.document import Component, Input, Workflow
-from cabochon.validate import capabilities
 from cabochon.validate.findings import Severity
 from cabochon.validate.flow import portion
 from cabochon.validate.opened import Opened
@@ -172,9 +172,9 @@ def wrong_capabilities(package: Opened) -> Iterator[Found]:
     runtime refuses a document for a capability that it lists, needed or not.
     Remedy: List exactly what the workflow uses.
     """
-    for at, document, workflow in workflows(package):
+    for at, _, workflow in workflows(package):
         said = workflow.manifest.capabilities
-        if said is not None and (used := capabilities.used(document)) != set(said):
+        if said is not None and (used := set(capabilities(workflow))) != set(said):
             missing, spare = sorted(used - set(said)), sorted(set(said) - used)
             found = "; ".join(
                 f"{what} {', '.join(names)}"
