@@ -8,6 +8,7 @@ CabochonError
 ├── TargetError          this target cannot carry this model or precision
 ├── GraphError           a graph being traced is wrong (a fault of ours)
 ├── PackageError         a package cannot be written or read
+│   └── MetadataError    its inference metadata cannot be read, or cannot be written in another form
 ├── RequestError         a request to the runtime cannot be served as asked
 └── ParityError          a comparison could not be made
 """
@@ -16,6 +17,7 @@ __all__ = [
     "CabochonError",
     "ConfigError",
     "GraphError",
+    "MetadataError",
     "PackageError",
     "ParityError",
     "RequestError",
@@ -65,6 +67,26 @@ class GraphError(CabochonError):
 
 class PackageError(CabochonError):
     """A package cannot be written or read."""
+
+
+class MetadataError(PackageError):
+    """Inference metadata cannot be read, or cannot be written in another form.
+
+    `others` are further errors of the same kind, found at the same time.
+    """
+
+    def __init__(
+        self,
+        found: str,
+        expected: str,
+        *,
+        at: str = "",
+        remedy: str = "",
+        others: tuple["MetadataError", ...] = (),
+    ) -> None:
+        self.found, self.expected, self.others = found, expected, others
+        more = f" (and {len(others)} more)" if others else ""
+        super().__init__(f"{found}; expected {expected}{more}", at=at, remedy=remedy)
 
 
 class RequestError(CabochonError):

@@ -20,6 +20,7 @@ from cabochon.metadata.parts.adapters import (
 )
 from cabochon.metadata.parts.components import (
     AdapterImplementation,
+    BatchCapacity,
     Binding,
     Component,
     ComponentContract,
@@ -97,6 +98,7 @@ from cabochon.metadata.parts.part import (
     Text,
     Token,
     Tuple,
+    empty,
 )
 from cabochon.metadata.parts.preprocessing import (
     AudioOutput,
@@ -137,9 +139,9 @@ from cabochon.metadata.parts.state import (
     Bounded,
     Cell,
     Checkpoint,
-    CompressedAttention,
     Group,
     GroupCapabilities,
+    GroupProperties,
     Growing,
     IndexedScatter,
     Invariant,
@@ -166,6 +168,7 @@ from cabochon.metadata.parts.tensors import (
     BatchLayout,
     Dimension,
     PackedLevel,
+    PaddedDimension,
     RequestAligned,
     RequestExpanded,
     RuntimeSequenceState,
@@ -209,6 +212,7 @@ __all__ = [
     "AudioProgram",
     "AudioTransform",
     "Axis",
+    "BatchCapacity",
     "BatchLayout",
     "Binding",
     "Block",
@@ -225,7 +229,6 @@ __all__ = [
     "Component",
     "ComponentContract",
     "ComponentPorts",
-    "CompressedAttention",
     "Constraint",
     "ConstraintLanguage",
     "Count",
@@ -246,6 +249,7 @@ __all__ = [
     "GraphInputs",
     "Group",
     "GroupCapabilities",
+    "GroupProperties",
     "Growing",
     "HardwareRequirements",
     "IdenticalVocabulary",
@@ -276,6 +280,7 @@ __all__ = [
     "Override",
     "Package",
     "PackedLevel",
+    "PaddedDimension",
     "Part",
     "Pipeline",
     "PipelineStage",
@@ -339,6 +344,7 @@ __all__ = [
     "VideoProgram",
     "Vocabulary",
     "Workflow",
+    "empty",
 ]
 
 
@@ -355,5 +361,5 @@ class Document(Part):
     pipeline: Pipeline | None = None
     adapters: Adapters | None = None
     generation: Generation | None = None
-    profiles: dict[str, Profile] = {}
+    profiles: dict[str, Profile] = empty()
     speculative: Speculative | None = None

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from cabochon.metadata.parts.part import Count, Dtype, Part, Tuple
+from cabochon.metadata.parts.part import Count, Dtype, Part, Tuple, empty
 
 __all__ = [
     "AdapterArtifact",
@@ -134,7 +134,7 @@ class Adapters(Part):
     application_capability: str
     target_manifest: AdapterTargets
     selection: AdapterSelection
-    artifacts: dict[str, AdapterArtifact] = {}
+    artifacts: dict[str, AdapterArtifact] = empty()
     cache: AdapterCache = AdapterCache()
     planning: AdapterPlanning = AdapterPlanning()
     discovery_fallback: Literal["disabled", "tooling_only"] = "disabled"

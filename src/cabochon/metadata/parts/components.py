@@ -1,14 +1,15 @@
 """Components: what computes, with which ports, under which contract."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cabochon.metadata.parts.part import Axis, Names, Part, Scalar, Text
+from cabochon.metadata.parts.part import Axis, Names, Part, Scalar, Text, empty
 from cabochon.metadata.parts.tensors import TensorContract
 
 __all__ = [
     "AdapterImplementation",
+    "BatchCapacity",
     "Binding",
     "Component",
     "ComponentContract",
@@ -59,9 +60,9 @@ Implementation = Annotated[Onnx | AdapterImplementation | Binding, Field(discrim
 class ComponentPorts(Part):
     """Ports by name; both may be left out for a graph, which then is the authority. Roles are always said."""
 
-    inputs: dict[str, TensorContract] = {}
-    outputs: dict[str, TensorContract] = {}
-    roles: dict[str, PortRole] = {}
+    inputs: dict[str, TensorContract] = empty()
+    outputs: dict[str, TensorContract] = empty()
+    roles: dict[str, PortRole] = empty()
 
 
 class ComponentContract(Part):
@@ -70,8 +71,8 @@ class ComponentContract(Part):
     id: Text
     version: Text
     equivalence: Literal["bitwise", "distribution_preserving", "semantic"] = "semantic"
-    bindings: dict[str, str] = {}
-    parameters: dict[str, Scalar] = {}
+    bindings: dict[str, str] = empty()
+    parameters: dict[str, Scalar] = empty()
 
 
 class RowScope(Part):
@@ -79,6 +80,13 @@ class RowScope(Part):
 
     axis: Axis
     stateful: bool = False
+
+
+class BatchCapacity(Part):
+    """How much fits into one batch, v1.1 and later. Read and handed on; cabochon writes none."""
+
+    uniform_dimensions: Any = None
+    budgets: Any = None
 
 
 class Component(Part):
@@ -91,3 +99,4 @@ class Component(Part):
     effects: Names = ()
     row_scope: RowScope | None = None
     cache_affects_state: Names = ()
+    batch_capacity: BatchCapacity | None = None

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cabochon.metadata.parts.part import Count, Filled, Names, Open, Part, Positive, Text, Tuple
+from cabochon.metadata.parts.part import Count, Filled, Names, Open, Part, Positive, Text, Tuple, empty
 
 __all__ = [
     "Attention",
@@ -111,7 +111,7 @@ class ExpertParallel(Part):
 class Sharding(Part):
     """How the model may be split."""
 
-    tensor_parallel: dict[str, TensorParallel] = {}
+    tensor_parallel: dict[str, TensorParallel] = empty()
     pipeline_parallel: Tuple[PipelineStage] = ()
     expert_parallel: ExpertParallel | None = None
 

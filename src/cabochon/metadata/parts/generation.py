@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from cabochon.metadata.parts.part import Axis, Count, Open, Part, Text, Token, Tuple
+from cabochon.metadata.parts.part import Axis, Count, Open, Part, Text, Token, Tuple, empty
 
 __all__ = [
     "Constraint",
@@ -52,7 +52,7 @@ class Generation(Part):
     """Defaults, and the only fields a caller may override."""
 
     defaults: GenerationDefaults | None = None
-    overrides: dict[str, Override] = {}
+    overrides: dict[str, Override] = empty()
 
 
 class Pooling(Part):
@@ -91,7 +91,7 @@ class Profile(Part):
     kind: Text
     version: Text
     requirement: Literal["required", "ignorable"] = "required"
-    outputs: dict[str, str] = {}
+    outputs: dict[str, str] = empty()
     pooling: Pooling | None = None
     decoding: Decoding | None = None
     batch_invariance: Text | None = None

@@ -18,6 +18,7 @@ __all__ = [
     "Text",
     "Token",
     "Tuple",
+    "empty",
 ]
 
 Item = TypeVar("Item")
@@ -30,6 +31,11 @@ class Part(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, populate_by_name=True, allow_inf_nan=False
     )
+
+
+def empty() -> Any:
+    """The default of a mapping of the document: one of its own for each part."""
+    return Field(default_factory=dict)
 
 
 class Open(Part):
@@ -58,6 +64,10 @@ def _element_type(name: str) -> str:
     return name
 
 
+def _name_all(schema: dict[str, Any]) -> None:
+    schema["enum"] = sorted(DTYPES)
+
+
 def _unique(names: tuple[Any, ...]) -> tuple[Any, ...]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"every name once; {twice!r} is there twice")
@@ -68,7 +78,7 @@ Tuple = Annotated[tuple[Item, ...], Strict(False)]  # a list in YAML and JSON
 Filled = Annotated[tuple[Item, ...], Strict(False), Field(min_length=1)]
 Text = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[str, ...], Strict(False), AfterValidator(_unique)]  # a set, in the order written
-Dtype = Annotated[str, AfterValidator(_element_type), Field(json_schema_extra={"enum": sorted(DTYPES)})]
+Dtype = Annotated[str, AfterValidator(_element_type), Field(json_schema_extra=_name_all)]
 Count = Annotated[int, Field(ge=0, le=_INT64)]
 Positive = Annotated[int, Field(ge=1, le=_INT64)]
 Token = Annotated[int, Field(ge=0, le=2**32 - 1)]  # the id of a token

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cabochon.metadata.parts.part import Count, Names, Open, Part, Text, Tuple
+from cabochon.metadata.parts.part import Count, Names, Open, Part, Text, Tuple, empty
 
 __all__ = [
     "AcceptedByComponent",
@@ -72,19 +72,19 @@ class Chained(Part):
 
 
 class MultiTokenPrediction(Open):
-    """Proposals from heads of the target itself, v1.6 and later."""
+    """Proposals from heads of the target itself, v1.6 and later. Read and handed on; cabochon writes none."""
 
     kind: Literal["mtp"] = "mtp"
 
 
 class CandidateTree(Open):
-    """A tree of proposals, v1.6 and later."""
+    """A tree of proposals, v1.6 and later. Read and handed on; cabochon writes none."""
 
     kind: Literal["candidate_tree"] = "candidate_tree"
 
 
 class FlatBlock(Open):
-    """A block of proposals that a diffusion drafter makes, v1.6 and later."""
+    """A block that a diffusion drafter proposes, v1.6 and later. Read and handed on; cabochon writes none."""
 
     kind: Literal["dflash_flat_block"] = "dflash_flat_block"
 
@@ -164,8 +164,8 @@ class Speculative(Part):
     proposer: Text
     target: Text
     proposal_execution: ProposalExecution = Block()
-    port_bindings: dict[str, str] = {}
-    target_port_bindings: dict[str, str] = {}
+    port_bindings: dict[str, str] = empty()
+    target_port_bindings: dict[str, str] = empty()
     shared_state: Names = ()
     shared_weights: Tuple[SharedWeight | Text] = ()
     vocabulary: Vocabulary

@@ -1,10 +1,10 @@
 """What the workflow remembers: cells, and the groups in which a runtime serves them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cabochon.metadata.parts.part import Axis, Count, Names, Open, Part, Text
+from cabochon.metadata.parts.part import Axis, Count, Names, Open, Part, Text, empty
 from cabochon.metadata.parts.tensors import TensorContract
 
 __all__ = [
@@ -13,9 +13,9 @@ __all__ = [
     "Bounded",
     "Cell",
     "Checkpoint",
-    "CompressedAttention",
     "Group",
     "GroupCapabilities",
+    "GroupProperties",
     "Growing",
     "IndexedScatter",
     "Invariant",
@@ -61,6 +61,7 @@ class Session(Part):
     policy: Literal["exclusive", "copy_on_write"] = "exclusive"
     ttl_seconds: Count | None = None
     optimistic_metadata_version: bool = False
+    continuation: Any = None  # v1.1 and later; read and handed on
 
 
 class Cell(Part):
@@ -95,8 +96,8 @@ class IndexedScatter(Part):
     kind: Literal["indexed_scatter"] = "indexed_scatter"
     write_indices: Text
     capacity: Text
-    write_indices_ports: dict[str, str] = {}
-    kv_length_ports: dict[str, str] = {}
+    write_indices_ports: dict[str, str] = empty()
+    kv_length_ports: dict[str, str] = empty()
 
 
 Update = Annotated[Append | Replace | IndexedScatter, Field(discriminator="kind")]
@@ -135,8 +136,10 @@ class Alias(Part):
     layer: Count | None = None
 
 
-class CompressedAttention(Open):
-    """What a group of kind compressed_attention adds, v1.8."""
+class GroupProperties(Open):
+    """What a group of kind compressed_attention adds, v1.8. Read and handed on; cabochon writes none."""
+
+    kind: Text
 
 
 class Group(Part):
@@ -151,6 +154,7 @@ class Group(Part):
         "encoder",
         "compressed_attention",
     ]
+    properties: GroupProperties | None = None
     sequence_axis: Axis | None = None
     layout: Text
     logical_lengths: Text | None = None
@@ -160,13 +164,13 @@ class Group(Part):
     reuse: Reuse = Reuse()
     capabilities: GroupCapabilities = GroupCapabilities()
     checkpoint: Checkpoint | None = None
-    ports: dict[str, dict[str, Alias]] = {}
+    ports: dict[str, dict[str, Alias]] = empty()
 
 
 class StateService(Part):
     """The groups by name."""
 
-    groups: dict[str, Group] = {}
+    groups: dict[str, Group] = empty()
 
 
 class Serving(Part):

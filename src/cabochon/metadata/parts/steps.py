@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cabochon.metadata.parts.part import Axis, Part, Text, Tuple
+from cabochon.metadata.parts.part import Axis, Part, Text, Tuple, empty
 from cabochon.metadata.parts.tensors import TensorContract
 
 __all__ = ["Branch", "BranchOutput", "Carry", "Emit", "Invoke", "Iteration", "Loop", "Sequence", "Step"]
@@ -24,8 +24,8 @@ class Invoke(Part):
 
     kind: Literal["invoke"] = "invoke"
     component: Text
-    inputs: dict[str, str] = {}
-    outputs: dict[str, str] = {}
+    inputs: dict[str, str] = empty()
+    outputs: dict[str, str] = empty()
 
 
 class Iteration(Part):
@@ -70,17 +70,18 @@ class Branch(Part):
     predicate: Text
     cases: dict[str, Step]
     default: Step | None = None
-    outputs: dict[str, BranchOutput] = {}
+    outputs: dict[str, BranchOutput] = empty()
 
 
 class Emit(Part):
-    """Let a value leave as an output."""
+    """Let a value leave as an output; `stream` from v1.5 on."""
 
     kind: Literal["emit"] = "emit"
     value: Text
     when: Text | None = None
     valid_length: Text | None = None
     output: Text
+    stream: Text | None = None
     mode: Literal["replace", "append", "event"]
     axis: Axis | None = None
 

@@ -4,12 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cabochon.metadata.parts.part import Axis, Dtype, Filled, Open, Part, Positive, Text, Tuple
+from cabochon.metadata.parts.part import Axis, Dtype, Filled, Part, Positive, Text, Tuple
 
 __all__ = [
     "BatchLayout",
     "Dimension",
     "PackedLevel",
+    "PaddedDimension",
     "RequestAligned",
     "RequestExpanded",
     "RuntimeSequenceState",
@@ -72,8 +73,11 @@ BatchLayout = Annotated[
 ]
 
 
-class Padding(Open):
-    """How the rows of a batch are made equally long, v1.1 and later."""
+class PaddedDimension(Part):
+    """A dimension in which shorter rows are padded, and the value that says how much of each is valid."""
+
+    dimension: Dimension
+    valid_lengths: Text
 
 
 class TensorContract(Part):
@@ -84,4 +88,4 @@ class TensorContract(Part):
     shape: Tuple[Dimension] | None = None
     optional: bool = False
     batch_layout: BatchLayout = Shared()
-    padding: Padding | None = None
+    padding: Filled[PaddedDimension] | None = None

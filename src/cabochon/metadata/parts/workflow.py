@@ -6,7 +6,7 @@ from pydantic import Field
 
 from cabochon.metadata.parts.components import Component
 from cabochon.metadata.parts.ends import Input, Output
-from cabochon.metadata.parts.part import Count, Names, Part, Tuple
+from cabochon.metadata.parts.part import Count, Names, Part, Tuple, empty
 from cabochon.metadata.parts.state import Cell, Serving
 from cabochon.metadata.parts.steps import Step
 
@@ -25,7 +25,7 @@ __all__ = [
 class Manifest(Part):
     """What a runtime must have; `capabilities` are listed in v1 and must not be in v1.8."""
 
-    adapter_abis: dict[str, str] = {}
+    adapter_abis: dict[str, str] = empty()
     capabilities: Names | None = None
 
 
@@ -63,11 +63,11 @@ class Workflow(Part):
 
     manifest: Manifest
     publication_mode: Literal["commit_only", "provisional_revisions"] | None = None
-    inputs: dict[str, Input] = {}
-    outputs: dict[str, Output] = {}
+    inputs: dict[str, Input] = empty()
+    outputs: dict[str, Output] = empty()
     components: dict[str, Component]
-    state: dict[str, Cell] = {}
-    effects: dict[str, Effect] = {}
+    state: dict[str, Cell] = empty()
+    effects: dict[str, Effect] = empty()
     steps: Tuple[Step]
     serving: Serving | None = None
 

@@ -1,0 +1,65 @@
+"""Every part of a document with its path: to look at, to change, and as plain data."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cabochon.metadata.addresses import Path
+from cabochon.metadata.parts.part import Part
+
+__all__ = ["changed", "key_of", "parts", "plain"]
+
+
+def key_of(part: type[Part], field: str) -> str:
+    """The key that a field is written under: `class_` is a word of Python."""
+    return part.model_fields[field].alias or field
+
+
+def parts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Part]]:
+    """Every part that is written in a document, itself first."""
+    if isinstance(value, Part):
+        yield path, value
+    for key, child in _children(value):
+        yield from parts(child, (*path, key))
+
+
+def _children(value: Any) -> Iterator[tuple[str | int, Any]]:
+    if isinstance(value, Part):
+        for field in _written(value):
+            yield key_of(type(value), field), getattr(value, field)
+    elif isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, tuple):
+        yield from enumerate(value)
+
+
+def _written(part: Part) -> list[str]:
+    """The fields that are written: those that were set, and the tag of an alternative always."""
+    known = [name for name in type(part).model_fields if name in part.model_fields_set or name == "kind"]
+    return [name for name in known if getattr(part, name) is not None]
+
+
+def changed(value: Any, change: Callable[[Path, Part], Any], path: Path = ()) -> Any:
+    """A copy in which every part, the innermost first, is what `change` makes of it."""
+    if isinstance(value, dict):
+        return {key: changed(child, change, (*path, key)) for key, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(changed(child, change, (*path, i)) for i, child in enumerate(value))
+    if not isinstance(value, Part):
+        return value
+    before = {field: getattr(value, field) for field in _written(value) if field != "kind"}
+    after = {
+        field: changed(child, change, (*path, key_of(type(value), field))) for field, child in before.items()
+    }
+    different = {field: child for field, child in after.items() if child is not before[field]}
+    return change(path, value.model_copy(update=different) if different else value)
+
+
+def plain(value: Any) -> Any:
+    """A part as mappings, sequences and scalars: what was said in it, in the order of the model."""
+    if isinstance(value, Part):
+        said = {key_of(type(value), field): plain(getattr(value, field)) for field in _written(value)}
+        more = {key: plain(child) for key, child in (value.model_extra or {}).items() if child is not None}
+        return said | more
+    if isinstance(value, dict):
+        return {key: plain(child) for key, child in value.items()}
+    return [plain(child) for child in value] if isinstance(value, list | tuple) else value
