@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from cabochon.errors import GraphError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir  # takes most of a second to import; a validator reads ports without it
 
 __all__ = ["Port", "Ports", "read"]
 
@@ -28,7 +30,7 @@ class Ports:
     outputs: Mapping[str, Port]
 
 
-def read(model: ir.Model) -> Ports:
+def read(model: "ir.Model") -> Ports:
     """The ports of the main graph. Raises GraphError for one without a name, a tensor type or a rank."""
     graph = model.graph
     return Ports(
@@ -37,7 +39,9 @@ def read(model: ir.Model) -> Ports:
     )
 
 
-def _port(value: ir.Value, optional: bool) -> Port:
+def _port(value: "ir.Value", optional: bool) -> Port:
+    import onnx_ir as ir
+
     if not value.name:
         raise GraphError("a port has no name; expected one")
     if not isinstance(value.type, ir.TensorType):
@@ -48,7 +52,9 @@ def _port(value: ir.Value, optional: bool) -> Port:
     return Port(value.name, _name(value.type.dtype, value.name), shape, optional)
 
 
-def _name(dtype: ir.DataType, port: str) -> str:
+def _name(dtype: "ir.DataType", port: str) -> str:
+    import onnx_ir as ir
+
     if dtype == ir.DataType.STRING:  # numpy calls it an object
         return "string"
     try:

@@ -9,11 +9,11 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-from cabochon.errors import CabochonError, PackageError
-from cabochon.metadata.ports import Port, Ports
-from cabochon.metadata.ports import read as read_ports
+from cabochon.errors import PackageError
+from cabochon.metadata.ports import Ports
+from cabochon.validate import protos
 
 __all__ = ["External", "Graph", "Weight", "read_graph"]
 
@@ -43,7 +43,7 @@ class Weight:
     @property
     def bits(self) -> int:
         """Bits of one element; 0 for a type without a size, such as strings."""
-        return _bits(self.proto.data_type)
+        return protos.bits(self.proto.data_type)
 
     @property
     def nbytes(self) -> int:
@@ -129,30 +129,12 @@ class Graph:
         return PurePosixPath(self.path).parent
 
 
-def _bits(data_type: int) -> int:
-    import onnx_ir as ir
-
-    try:
-        return ir.DataType(data_type).bitwidth
-    except (TypeError, ValueError):
-        return 0
-
-
-def _dtype(data_type: int) -> str:
-    import onnx_ir as ir
-
-    try:
-        return ir.DataType(data_type).numpy().name if data_type != TensorProto.STRING else "string"
-    except (TypeError, ValueError):
-        return f"type {data_type}"
-
-
 def _weight(tensor: TensorProto) -> Weight:
     external = None
     if tensor.data_location == TensorProto.EXTERNAL:
         said = {entry.key: entry.value for entry in tensor.external_data}
         external = External(said.get("location"), said.get("offset"), said.get("length"))
-    return Weight(tensor.name, _dtype(tensor.data_type), tuple(tensor.dims), external, tensor)
+    return Weight(tensor.name, protos.name(tensor.data_type), tuple(tensor.dims), external, tensor)
 
 
 def _nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
@@ -188,8 +170,6 @@ def _constant(node: NodeProto | None) -> TensorProto | None:
 
 
 def _mapped(graph: Graph, weight: Weight) -> np.ndarray:
-    import onnx_ir as ir
-
     assert weight.external is not None
     at = f"{graph.path}: {weight.name}"
     try:
@@ -197,7 +177,7 @@ def _mapped(graph: Graph, weight: Weight) -> np.ndarray:
         file = (graph.root / graph.folder() / (weight.external.location or "")).resolve()
         if not file.is_relative_to(graph.root) or offset < 0 or weight.nbytes < 0:
             raise ValueError("the reference leads out of the package")
-        dtype = ir.DataType(weight.proto.data_type).numpy()
+        dtype = protos.dtype(weight.proto.data_type)
         if weight.nbytes == 0:
             return np.empty(weight.shape, dtype)
         raw = np.memmap(file, np.uint8, "r", offset, weight.nbytes)
@@ -217,28 +197,4 @@ def read_graph(root: Path, path: str) -> Graph:
         raise PackageError(f"it cannot be parsed as ONNX: {error}", at=path, remedy=REMEDY) from None
     if not proto.HasField("graph") or not proto.graph.output:
         raise PackageError("it holds no graph with outputs", at=path, remedy=REMEDY)
-    return Graph(root, path, proto, _ports(proto, path))
-
-
-def _ports(proto: ModelProto, path: str) -> Ports:
-    """The ports alone are made an ir.Model of: the whole would take seconds where the graph is large."""
-    graph = proto.graph
-    names = {value.name for value in graph.input}
-    optional = [tensor for tensor in graph.initializer if tensor.name in names]
-    try:
-        return Ports(_as_inputs(graph.input, optional), _as_inputs(graph.output, []))
-    except CabochonError as error:
-        raise PackageError(f"{error.at or 'a port'}: {error.message}", at=path, remedy=REMEDY) from None
-    except Exception as error:  # onnx_ir asserts, and raises what it likes, on what is not well formed
-        said = next(iter(str(error).splitlines()), type(error).__name__)
-        raise PackageError(f"its ports cannot be read: {said}", at=path, remedy=REMEDY) from None
-
-
-def _as_inputs(values: Iterable[ValueInfoProto], optional: Iterable[TensorProto]) -> Mapping[str, Port]:
-    import onnx_ir as ir
-
-    frame = ModelProto(ir_version=10)
-    frame.graph.name = "ports"
-    frame.graph.input.extend(values)
-    frame.graph.initializer.extend(optional)
-    return read_ports(ir.from_proto(frame)).inputs
+    return Graph(root, path, proto, protos.ports(proto.graph, path))
