@@ -184,7 +184,8 @@ def contract(port: Port) -> TensorContract:
 def held(dtype: str, shape: tuple[int | str, ...], *, optional: bool = False) -> TensorContract:
     """A tensor; where its first dimension is the batch, rows are requests."""
     layout = ROWS if shape[:1] == ("batch",) else Shared()
-    return TensorContract(dtype=dtype, shape=shape, optional=optional, batch_layout=layout)
+    tensor = TensorContract(dtype=dtype, shape=shape, batch_layout=layout)
+    return tensor.model_copy(update={"optional": True}) if optional else tensor
 
 
 def rows(dtype: str, *more: int | str) -> TensorContract:
@@ -193,11 +194,11 @@ def rows(dtype: str, *more: int | str) -> TensorContract:
 
 
 def _supplied(name: str, tensor: TensorContract) -> Input:
-    return Input(contract=tensor, role=Opaque(), source=Application(name=name))
+    return Input(contract=tensor, role=Opaque(), source=Application(name=name), required=True)
 
 
 def _requested(role: RuntimeRoleName, tensor: TensorContract) -> Input:
-    return Input(contract=tensor, role=RuntimeRole(role=role), source=Request())
+    return Input(contract=tensor, role=RuntimeRole(version="1.0", role=role), source=Request(), required=True)
 
 
 def _cell(cache: Cache, initial: str, recurrence: Recurrence) -> Cell:

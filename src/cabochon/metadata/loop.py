@@ -94,12 +94,18 @@ def _inputs(decoder: Decoder) -> dict[str, Input]:
     limit = decoder.config.max_positions
     prompt = contract(decoder.ports.inputs["input_ids"])
     return {
-        "request.input_ids": Input(contract=prompt, role=RuntimeRole(role="prompt_tokens"), source=Request()),
+        "request.input_ids": Input(
+            contract=prompt,
+            role=RuntimeRole(version="1.0", role="prompt_tokens"),
+            source=Request(),
+            required=True,
+        ),
         "request.prompt_lengths": _optional("prompt_lengths", "int64", -1),
         "request.max_iterations": Input(
             contract=TensorContract(dtype="int64", shape=(1,)),
-            role=RuntimeRole(role="max_output_tokens"),
+            role=RuntimeRole(version="1.0", role="max_output_tokens"),
             source=Request(),
+            required=True,
         ),
         "request.row_max_iterations": _optional("row_max_iterations", "int64", -1),
         "request.eos_lengths": _optional("eos_lengths", "int64", len(ends)),
@@ -317,7 +323,11 @@ def _optional(name: str, dtype: str, default: int) -> Input:
 
 def _asked(role: RuntimeRoleName, tensor: TensorContract, default: float) -> Input:
     return Input(
-        contract=tensor, role=RuntimeRole(role=role), source=Request(), required=False, default=default
+        contract=tensor,
+        role=RuntimeRole(version="1.0", role=role),
+        source=Request(),
+        required=False,
+        default=default,
     )
 
 

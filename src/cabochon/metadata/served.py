@@ -100,12 +100,13 @@ def _inputs(decoder: Decoder) -> dict[str, Input]:
     return {
         "request.input_ids": Input(
             contract=contract(decoder.ports.inputs["input_ids"]),
-            role=RuntimeRole(role="prompt_tokens"),
+            role=RuntimeRole(version="1.0", role="prompt_tokens"),
             source=Request(),
+            required=True,
         ),
         "request.max_iterations": Input(
             contract=count,
-            role=RuntimeRole(role="max_iterations"),
+            role=RuntimeRole(version="1.0", role="max_iterations"),
             source=Request(),
             required=False,
             default=limit,
@@ -170,4 +171,10 @@ def _constant(tensor: TensorContract, value: int | bool) -> Input:
 
 def _supplied(name: str, tensor: TensorContract) -> Input:
     """The runtime supplies it under the name of the decoder's port."""
-    return Input(contract=tensor, role=Opaque(), source=Application(name=name), externally_suppliable=True)
+    return Input(
+        contract=tensor,
+        role=Opaque(),
+        source=Application(name=name),
+        required=True,
+        externally_suppliable=True,
+    )
