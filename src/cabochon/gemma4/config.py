@@ -13,7 +13,7 @@ from cabochon.checkpoint.section import Section
 from cabochon.gemma4.config_keys import TEXT_KEYS, TOP_KEYS, refuse_other_features, refuse_other_models
 from cabochon.gemma4.geometry import FULL, SLIDING, Layer, Rope, read_layers, read_rope
 
-__all__ = ["FULL", "SLIDING", "Layer", "Rope", "TextConfig", "read_text_config"]
+__all__ = ["FULL", "SLIDING", "Layer", "Rope", "TextConfig", "read_section", "read_text_config"]
 
 _F16 = {"minimum": 2.0**-14, "maximum": 65504.0}  # the narrowest type that logits are divided in
 
@@ -65,6 +65,11 @@ def read_text_config(raw: Mapping[str, Any]) -> TextConfig:
     top = Section(raw, "config.json")
     text = _text_section(top)
     refuse_other_features(text)
+    return read_section(top, text)
+
+
+def read_section(top: Section, text: Section) -> TextConfig:
+    """The text model that `text`, a part of `top` or all of it, describes; its features are known to be supported."""
     config = _read(top, text)
     _check_heads(text, config)
     _check_vocabulary(text, config)

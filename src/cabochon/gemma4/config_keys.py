@@ -6,7 +6,14 @@ from typing import Any
 from cabochon.checkpoint.section import Section
 from cabochon.errors import ConfigError, UnsupportedError
 
-__all__ = ["TEXT_KEYS", "TOP_KEYS", "refuse_other_features", "refuse_other_models"]
+__all__ = [
+    "DRAFTER_KEYS",
+    "TEXT_KEYS",
+    "TOP_KEYS",
+    "refuse_other_drafters",
+    "refuse_other_features",
+    "refuse_other_models",
+]
 
 _USED = "used"
 _TRAINING = "concerns training only"
@@ -96,6 +103,14 @@ TOP_KEYS: dict[str, str] = _ANY_MODEL | {
     "vision_soft_tokens_per_image": _MEDIA,
 }
 
+DRAFTER_KEYS: dict[str, str] = _ANY_MODEL | {
+    "text_config": _USED,
+    "backbone_hidden_size": _USED,
+    "use_ordered_embeddings": _USED,
+    "num_centroids": _USED,
+    "centroid_intermediate_top_k": _USED,
+}
+
 
 _NOT_A_TARGET = {
     "gemma4_assistant": (
@@ -121,6 +136,13 @@ _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
     "rope_scaling": ((None,), "rope_parameters says how positions rotate"),
     "is_encoder_decoder": ((False,), "Gemma 4 is a decoder"),
     "use_bidirectional_attention": ((None, "vision"), "a text model is causal"),
+}
+_FIXED_IN_DRAFTERS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "hidden_size_per_layer_input": ((0,), "a drafter has no per-layer inputs"),
+    "vocab_size_per_layer_input": ((0,), "a drafter has no per-layer inputs"),
+    "use_double_wide_mlp": ((False,), "all feed-forwards of a drafter are as wide as intermediate_size"),
+    "final_logit_softcapping": ((None,), "the logits of a drafter are not capped"),
+    "use_bidirectional_attention": ((None,), "a drafter reads keys of text alone"),
 }
 
 
@@ -154,7 +176,17 @@ def refuse_other_features(text: Section) -> None:
             "use_bidirectional_attention is 'all': this model is an encoder, it does not generate",
             at=text.at, remedy="give a checkpoint of a generating model",
         )  # fmt: skip
-    for key, (allowed, why) in _FIXED.items():
+    _refuse_other_values(text, _FIXED)
+
+
+def refuse_other_drafters(text: Section) -> None:
+    """Raise UnsupportedError or ConfigError for layers that no drafter of Gemma 4 has."""
+    refuse_other_features(text)
+    _refuse_other_values(text, _FIXED_IN_DRAFTERS)
+
+
+def _refuse_other_values(text: Section, fixed: Mapping[str, tuple[tuple[Any, ...], str]]) -> None:
+    for key, (allowed, why) in fixed.items():
         if key in text and not any(
             type(text.values[key]) is type(value) and text.values[key] == value for value in allowed
         ):

@@ -14,7 +14,8 @@ _MOST_LAYERS = 10_000  # the largest of the family has 60; more is a typing erro
 
 @dataclass(frozen=True)
 class Layer:
-    """One decoder layer. `cache` is the layer whose keys and values it reads: itself if it owns some."""
+    """One decoder layer. `cache` is the layer whose keys and values it reads: itself if it owns some, -1 where they are
+    another model's."""
 
     kind: str
     head_dim: int

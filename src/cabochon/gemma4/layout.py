@@ -1,6 +1,6 @@
 """The whole layout of every checkpoint of the family, from config.json alone: for planning.
 
-Kinds that are not built yet are laid out too: mixtures of experts, drafters, and the unified model without towers.
+Kinds that are not built yet are laid out too: mixtures of experts, and the unified model without towers.
 H hidden, D head size, I intermediate, X experts; linear weights are [out, in].
 """
 
@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 from cabochon.checkpoint.section import Section
 from cabochon.gemma4.config import TextConfig, read_text_config
+from cabochon.gemma4.drafter_config import DRAFTERS, read_drafter_config
+from cabochon.gemma4.drafter_names import drafter_shapes
 from cabochon.gemma4.names import expected_shapes
 
 __all__ = ["Slot", "layout", "text_geometry"]
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
-_DRAFTERS = ("gemma4_assistant", "gemma4_unified_assistant")
-_READ_AS_TEXT = (*_DRAFTERS, "gemma4_unified", "gemma4_unified_text")
+_READ_AS_TEXT = ("gemma4_unified", "gemma4_unified_text")
 _DENSE = {
     "enable_moe_block": False,
     "num_experts": None,
@@ -44,54 +45,53 @@ def layout(raw: Mapping[str, Any]) -> list[Slot]:
 
     Raises ConfigError or UnsupportedError where `raw` is no Gemma 4.
     """
+    if _is_drafter(raw):
+        return [
+            Slot(_part(name), name, shape) for name, shape in drafter_shapes(read_drafter_config(raw)).items()
+        ]
     top, config = Section(raw, "config.json"), text_geometry(raw)
-    slots = [Slot(_text_part(name), name, shape) for name, shape in _text(raw, config)]
+    slots = [Slot(_part(name), name, shape) for name, shape in _text(raw, config)]
     if raw.get("model_type") == "gemma4_unified":
         slots += [Slot("vision embedder", name, shape) for name, shape in _unified_vision(top, config.hidden)]
         slots += [Slot("audio embedder", name, shape) for name, shape in _unified_audio(top, config.hidden)]
     elif raw.get("model_type") == "gemma4":
         slots += [Slot("vision tower", name, shape) for name, shape in _vision(top, config.hidden)]
         slots += [Slot("audio tower", name, shape) for name, shape in _audio(top, config.hidden)]
-    elif _is_drafter(raw):
-        slots += [
-            Slot("drafter projections", name, shape) for name, shape in _projections(top, config.hidden)
-        ]
-        slots += [Slot("centroid head", name, shape) for name, shape in _centroids(top, config)]
     return slots
 
 
 def text_geometry(raw: Mapping[str, Any]) -> TextConfig:
-    """The text model of any checkpoint of the family. What is not built yet is read as what has the same layers:
-    without experts, and for a drafter with keys and values of its own."""
+    """The text model of any checkpoint of the family; of a drafter its own layers, which borrow. What is not built yet
+    is read as what has the same layers, without experts."""
+    if _is_drafter(raw):
+        return read_drafter_config(raw).text
     text = raw.get("text_config")
     inner = {**(raw if text is None else text), **_DENSE}
-    if _is_drafter(raw):
-        inner["num_kv_shared_layers"] = 0
     if raw.get("model_type") in _READ_AS_TEXT:
         return read_text_config({**inner, "model_type": "gemma4_text"})
     return read_text_config(inner if text is None else {**raw, "text_config": inner})
 
 
 def _is_drafter(raw: Mapping[str, Any]) -> bool:
-    return raw.get("model_type") in _DRAFTERS
+    return raw.get("model_type") in tuple(DRAFTERS)
 
 
-def _text_part(name: str) -> str:
+def _part(name: str) -> str:
     parts = {
         "embed_tokens_per_layer.": "per-layer table",
         "per_layer_model_projection.": "per-layer projection",
         "embed_tokens.": "token embedding",
         "lm_head.": "head",
         ".experts.": "experts",
+        "pre_projection.": "drafter projections",
+        "post_projection.": "drafter projections",
+        "masked_embedding.": "centroid head",
     }
     return next((part for key, part in parts.items() if key in name), "decoder layers")
 
 
 def _text(raw: Mapping[str, Any], config: TextConfig) -> Shapes:
-    borrowed = ("k_proj.weight", "v_proj.weight", "k_norm.weight") if _is_drafter(raw) else ()
-    for name, shape in expected_shapes(config).items():
-        if not name.endswith(borrowed):
-            yield name, shape
+    yield from expected_shapes(config).items()
     text = Section(raw.get("text_config", raw), "config.json: text_config")
     if text.flag("enable_moe_block", False):
         for i in range(len(config.layers)):
@@ -228,16 +228,3 @@ def _unified_audio(top: Section, hidden: int) -> Shapes:
     if top.values.get("audio_config") is not None:
         samples = top.section("audio_config").integer("audio_embed_dim")
         yield "model.embed_audio.embedding_projection.weight", (hidden, samples)
-
-
-def _projections(top: Section, hidden: int) -> Shapes:
-    """A drafter reads the target's embedding and hidden state side by side, and answers in the target's width."""
-    backbone = top.integer("backbone_hidden_size")
-    yield "pre_projection.weight", (hidden, 2 * backbone)
-    yield "post_projection.weight", (backbone, hidden)
-
-
-def _centroids(top: Section, config: TextConfig) -> Shapes:
-    if top.flag("use_ordered_embeddings", False):
-        yield "masked_embedding.centroids.weight", (top.integer("num_centroids"), config.hidden)
-        yield "masked_embedding.token_ordering", (config.vocab,)

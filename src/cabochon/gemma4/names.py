@@ -93,14 +93,14 @@ def text_tensors(tensors: Mapping[str, Tensor], config: TextConfig) -> TextTenso
     shapes = expected_shapes(config)
     prefix = _prefix(tensors, shapes)
     used, unused, faults = _sort(tensors, prefix, shapes, config)
-    if config.tied and HEAD in used and _same_values(used[HEAD], used.get(TABLE)):
+    if config.tied and HEAD in used and same_values(used[HEAD], used.get(TABLE)):
         unused[used.pop(HEAD).name] = "the head is tied: these are the bytes of embed_tokens.weight"
     if HEAD in used:
         shapes |= {HEAD: (config.vocab, config.hidden)}
     faults["missing"] = _missing(shapes, used, prefix)
-    faults["wrong shape"] = _misshapen(shapes, used)
-    faults["wrong dtype"] = _other_dtypes(used)
-    _refuse(faults)
+    faults["wrong shape"] = misshapen(shapes, used)
+    faults["wrong dtype"] = other_dtypes(used)
+    refuse(faults)
     return TextTensors({name: used[name] for name in shapes}, unused)
 
 
@@ -156,8 +156,8 @@ def _reason(name: str, canonical: str, config: TextConfig) -> str:
     return ""
 
 
-def _same_values(head: Tensor, table: Tensor | None) -> bool:
-    """Whether both hold the same bytes, compared block by block: the only place where weights are read."""
+def same_values(head: Tensor, table: Tensor | None) -> bool:
+    """Whether both hold the same bytes, compared block by block. No other weight is read here."""
     if table is None or (head.dtype, head.shape) != (table.dtype, table.shape):
         return False
     ours, theirs = head.raw(), table.raw()
@@ -173,7 +173,8 @@ def _missing(shapes: Mapping[str, Shape], used: Mapping[str, Tensor], prefix: st
     ]
 
 
-def _misshapen(shapes: Mapping[str, Shape], used: Mapping[str, Tensor]) -> list[str]:
+def misshapen(shapes: Mapping[str, Shape], used: Mapping[str, Tensor]) -> list[str]:
+    """The tensors of another shape than the config promises, each with both."""
     return [
         f"{tensor.name} is {list(tensor.shape)}, config.json promises {list(shapes[name])}"
         for name, tensor in used.items()
@@ -181,7 +182,8 @@ def _misshapen(shapes: Mapping[str, Shape], used: Mapping[str, Tensor]) -> list[
     ]
 
 
-def _other_dtypes(used: Mapping[str, Tensor]) -> list[str]:
+def other_dtypes(used: Mapping[str, Tensor]) -> list[str]:
+    """The tensors that are not stored in one of DTYPES."""
     return [
         f"{tensor.name} is {tensor.dtype}, expected {', '.join(DTYPES)} (are the weights quantized?)"
         for tensor in used.values()
@@ -189,7 +191,7 @@ def _other_dtypes(used: Mapping[str, Tensor]) -> list[str]:
     ]
 
 
-def _refuse(faults: Mapping[str, list[str]]) -> None:
+def refuse(faults: Mapping[str, list[str]]) -> None:
     """Raise TensorError with all faults, by kind; long lists are cut, and say by how much."""
     lines: list[str] = []
     for kind, found in faults.items():

@@ -16,7 +16,7 @@ import numpy as np
 from cabochon.checkpoint import Tensor
 from cabochon.errors import TensorError
 
-__all__ = ["BLOCK_BYTES", "TYPES", "cast_blocks"]
+__all__ = ["BLOCK_BYTES", "TYPES", "blocks", "cast_blocks"]
 
 BLOCK_BYTES = 4 << 20
 _STEP = 1 << 18  # elements converted at once: what fits a second-level cache
@@ -26,6 +26,12 @@ _F32, _F16, _BF16 = TYPES.values()
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 # The bits of +infinity: those of NaN are larger, those of every finite value smaller.
 _INFINITY = {_F32: 0x7F80_0000, _F16: 0x7C00, _BF16: 0x7F80}
+
+
+def blocks(tensor: Tensor, block_bytes: int = BLOCK_BYTES) -> Iterator[np.ndarray]:
+    """The values of `tensor` as they are: views of the memory map of at most about `block_bytes`, in order."""
+    array = tensor.array()
+    yield from _slices(array, None, max(block_bytes // array.itemsize, 1))
 
 
 def cast_blocks(

@@ -31,15 +31,17 @@ class Precision:
         """The tensor, or a slice of the columns of a 2-D tensor, cast to this precision while it is written.
 
         Rounds to nearest, ties to even. Writing raises TensorError where a finite value would become infinite.
+        Integers (I64) are ids, not weights: they are stored as they are.
         """
-        return Recipe(name, tensor, self.name, columns)
+        return Recipe(name, tensor, "i64" if tensor.dtype == "I64" else self.name, columns)
 
     def store(self, name: str, tensor: Tensor, columns: slice | None = None) -> "Stored":
         """What `recipe` says, as an initializer of a graph."""
-        from cabochon.graph import Stored
+        from cabochon.graph import DTYPES, Stored
 
         recipe = self.recipe(name, tensor, columns)
-        return Stored(name, self.dtype, recipe.shape, recipe.blocks, recipe.sources, recipe.span)
+        dtype = DTYPES[recipe.precision]
+        return Stored(name, dtype, recipe.shape, recipe.blocks, recipe.sources, recipe.span)
 
 
 PRECISIONS = {name: Precision(name) for name in ("f32", "f16", "bf16")}

@@ -8,16 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from cabochon.checkpoint import Tensor
-from cabochon.recipes.cast import TYPES, cast_blocks
+from cabochon.recipes.cast import TYPES, blocks, cast_blocks
 
 __all__ = ["Recipe"]
 
-_HEADER_NAMES = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
+_HEADER_NAMES = {"f32": "F32", "f16": "F16", "bf16": "BF16", "i64": "I64"}
+_TYPES = TYPES | {"i64": np.dtype(np.int64)}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`tensor`, or some `columns` of a 2-D one, in `precision` ("f32", "f16", "bf16") under `name`."""
+    """`tensor`, or some `columns` of a 2-D one, in `precision` ("f32", "f16", "bf16") under `name`.
+
+    Ids have "i64" for a precision: they are stored as they are.
+    """
 
     name: str
     tensor: Tensor
@@ -34,7 +38,7 @@ class Recipe:
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return TYPES[self.precision].itemsize
+        return _TYPES[self.precision].itemsize
 
     @property
     def nbytes(self) -> int:
@@ -57,4 +61,6 @@ class Recipe:
 
         Raises TensorError for NaN, for infinity, and where a finite value would become infinite.
         """
+        if self.precision == "i64":
+            return blocks(self.tensor)
         return cast_blocks(self.tensor, self.precision, self.columns)
