@@ -11,7 +11,7 @@ import pytest
 from cabochon.dialects import TARGETS
 from cabochon.errors import TargetError
 from cabochon.gemma4 import expected_shapes, read_text_config, trace_text
-from cabochon.gemma4.decoder import frequencies
+from cabochon.gemma4.geometry import frequencies
 from cabochon.graph import Stored
 from cabochon.recipes import PRECISIONS
 from graphs import imagined

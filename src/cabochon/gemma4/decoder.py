@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cabochon.dialects.standard import Cache, Sight, Standard, Tokens, Turn
-from cabochon.gemma4.config import Layer, Rope, TextConfig
+from cabochon.gemma4.config import Layer, TextConfig
+from cabochon.gemma4.geometry import frequencies
 from cabochon.graph import Scope, Value
 
-__all__ = ["decoder", "frequencies"]
+__all__ = ["decoder"]
 
 
 class View(NamedTuple):
@@ -136,15 +137,6 @@ def per_layer_inputs(g: Standard, w: Scope, c: TextConfig, ids: Value, x: Value)
 def part(g: Standard, extras: Value | None, i: int) -> Value | None:
     """One layer's share of the per-layer inputs.   [B, S, L, P] -> [B, S, P]"""
     return None if extras is None else g.Gather(extras, i, axis=2)
-
-
-def frequencies(rope: Rope, size: int) -> np.ndarray:
-    """How fast each pair of a head turns, f32 [D/2]. "proportional" turns only the first pairs, the rest stand still;
-    the exponent runs over the whole head either way. Computed in f32, as the reference does."""
-    turning = int(rope.partial * size // 2)
-    exponent = np.arange(0, 2 * turning, 2, dtype=np.float32) / np.float32(size)
-    turn = (1.0 / np.float32(rope.theta) ** exponent / np.float32(rope.factor)).astype(np.float32)
-    return np.concatenate([turn, np.zeros(size // 2 - turning, np.float32)])
 
 
 def softcap(g: Standard, x: Value, cap: float | None) -> Value:

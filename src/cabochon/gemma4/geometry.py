@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cabochon.checkpoint.section import Section
 
-__all__ = ["FULL", "SLIDING", "Layer", "Rope", "read_layers", "read_rope"]
+__all__ = ["FULL", "SLIDING", "Layer", "Rope", "frequencies", "read_layers", "read_rope"]
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 _MOST_LAYERS = 10_000  # the largest of the family has 60; more is a typing error that would take all memory
@@ -167,3 +169,12 @@ def _one_rope(section: Section) -> Rope:
     if partial > 1:
         raise section.error("partial_rotary_factor", f"is {partial}; expected a share, 1 at most")
     return Rope(section.positive("rope_theta", minimum=1.0), partial, factor)
+
+
+def frequencies(rope: Rope, size: int) -> np.ndarray:
+    """How fast each pair of a head turns, f32 [D/2]. "proportional" turns only the first pairs, the rest stand still;
+    the exponent runs over the whole head either way. Computed in f32, as the reference does."""
+    turning = int(rope.partial * size // 2)
+    exponent = np.arange(0, 2 * turning, 2, dtype=np.float32) / np.float32(size)
+    turn = (1.0 / np.float32(rope.theta) ** exponent / np.float32(rope.factor)).astype(np.float32)
+    return np.concatenate([turn, np.zeros(size // 2 - turning, np.float32)])

@@ -6,7 +6,7 @@ import numpy as np
 
 from cabochon.gemma4 import TextConfig
 from cabochon.gemma4.config import Layer
-from cabochon.gemma4.decoder import frequencies
+from cabochon.gemma4.geometry import frequencies
 from cabochon.validate.attention_nodes import AttentionNode, attention_nodes, attributes
 from cabochon.validate.caches import caches, named
 from cabochon.validate.described import described
