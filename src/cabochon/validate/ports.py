@@ -7,6 +7,7 @@ from cabochon.metadata.document import DTYPES, Invoke, TensorContract
 from cabochon.metadata.ports import Port, Ports
 from cabochon.validate.described import Described, contracts, described
 from cabochon.validate.findings import Severity
+from cabochon.validate.flow import Kind, flows
 from cabochon.validate.opened import Opened
 from cabochon.validate.rules import Found, rule
 
@@ -101,13 +102,15 @@ def graph_port_not_declared(package: Opened) -> Iterator[Found]:
 
 @rule("PRT003", Severity.ERROR, NEEDS)
 def role_without_port(package: Opened) -> Iterator[Found]:
-    """A role is given to a port that the graph does not have.
+    """A role is given to a port that the graph does not have, where the document declares no ports.
 
     Causes: the port was renamed and its role was not; a role was copied from another model.
     Remedy: name a port of the graph, or drop the role.
     """
     for document in described(package):
         for name, component, graph in document.components:
+            if component.ports.inputs or component.ports.outputs:
+                continue  # REF013 compares with what is declared
             real = {**graph.ports.inputs, **graph.ports.outputs}
             for port, role in component.ports.roles.items():
                 if port not in real:
@@ -206,98 +209,7 @@ def batch_axis_differs(package: Opened) -> Iterator[Found]:
                 )
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A value that an invocation binds to an input of a graph."""
-
-    at: str
-    component: str
-    value: str
-    port: Port
-    dtype: str
-    shape: tuple[int | str, ...] | None
-    rank: int | None
-
-
-def _bound(document: Described) -> Iterator[Bound]:
-    values = _values(document)
-    for at, step in document.invocations:
-        graph = document.graphs.get(step.component)
-        for name, value in step.inputs.items():
-            port = graph.ports.inputs.get(name) if graph else None
-            if port and (known := values.get(value)):
-                rank = len(known.shape) if known.shape is not None else known.rank
-                yield Bound(
-                    f"{at}.inputs.{name}", step.component, value, port, dtype(known), known.shape, rank
-                )
-
-
-def _values(document: Described) -> Mapping[str, TensorContract]:
-    """The contract of every named value: inputs, cells, outputs of components; graphs are believed first."""
-    workflow = document.workflow
-    found = {name: entry.contract for name, entry in workflow.inputs.items()}
-    found |= {name: cell.contract for name, cell in workflow.state.items()}
-    for _, step in document.invocations:
-        found |= dict(_results(document, step))
-    return found
-
-
-def _results(document: Described, step: Invoke) -> Iterator[tuple[str, TensorContract]]:
-    component, graph = document.workflow.components.get(step.component), document.graphs.get(step.component)
-    for name, value in step.outputs.items():
-        port = graph.ports.outputs.get(name) if graph else None
-        if port and port.dtype in DTYPES:
-            yield value, TensorContract(dtype=port.dtype, shape=tuple(d or ANY for d in port.shape))
-        elif component and name in component.ports.outputs:
-            yield value, component.ports.outputs[name]
-
-
 @rule("PRT009", Severity.ERROR, NEEDS)
-def value_does_not_fit(package: Opened) -> Iterator[Found]:
-    """A value is bound to an input of a graph that it does not fit.
-
-    Causes: two components were built in different precisions or for different models; a value was bound to the wrong
-    port.
-    Remedy: bind a value of the same type, rank and fixed dimensions, or build the components together.
-    """
-    for document in described(package):
-        for bound in _bound(document):
-            port = bound.port
-            if bound.dtype != port.dtype:
-                yield Found(bound.at, f"{bound.value!r} of {bound.dtype}", f"{port.dtype}, as in the graph")
-            elif bound.rank not in (None, len(port.shape)):
-                yield Found(bound.at, f"{bound.value!r} of rank {bound.rank}", f"rank {len(port.shape)}")
-            elif wrong := _clash(bound.shape, port.shape):
-                yield Found(bound.at, f"{bound.value!r}: {wrong}", f"{list(port.shape)}")
-
-
-def _clash(shape: tuple[int | str, ...] | None, real: tuple[int | str, ...]) -> str:
-    """The first axis on which both dimensions are fixed and differ."""
-    for axis, (one, other) in enumerate(zip(shape or (), real, strict=False)):
-        if isinstance(one, int) and isinstance(other, int) and one != other:
-            return f"dimension {axis} is {one}"
-    return ""
-
-
-@rule("PRT010", Severity.ERROR, NEEDS)
-def input_without_source(package: Opened) -> Iterator[Found]:
-    """An input of a graph gets no value when the component is invoked.
-
-    Causes: the output of another component that feeds it, such as per-layer inputs, was forgotten; a cache of an owner
-    was dropped.
-    Remedy: bind it to an input of the package, a state cell, or an output of a component.
-    """
-    for document in described(package):
-        for at, step in document.invocations:
-            graph = document.graphs.get(step.component)
-            for port in graph.ports.inputs.values() if graph else ():
-                if port.name not in step.inputs and not port.optional:
-                    yield Found(
-                        f"{at}.inputs", f"nothing for {port.name!r}", "a value for every input of the graph"
-                    )
-
-
-@rule("PRT011", Severity.ERROR, NEEDS)
 def symbols_disagree_across(package: Opened) -> Iterator[Found]:
     """Values of different lengths are bound to ports that share a symbol.
 
@@ -305,16 +217,28 @@ def symbols_disagree_across(package: Opened) -> Iterator[Found]:
     positions.
     Remedy: bind values whose symbols agree wherever the ports' symbols do.
     """
+    values = {flow.at: flow.values for flow in flows(package)}
     for document in described(package):
-        met = dict[tuple[str, str], tuple[str, int | str]]()
-        for bound in _bound(document):
-            step = bound.at.partition(".inputs.")[0]
-            for said, real in zip(bound.shape or (), bound.port.shape, strict=False):
-                if isinstance(real, int) or not real or said == ANY:
-                    continue
-                value, first = met.setdefault((step, real), (bound.value, said))
-                if first != said:
-                    yield Found(bound.at, f"{real!r} is {said!r} here", f"{first!r}, as in {value!r}")
+        for at, step in document.invocations:
+            if graph := document.graphs.get(step.component):
+                yield from _disagreements(at, step, graph.ports, values[document.name])
+
+
+def _disagreements(at: str, step: Invoke, ports: Ports, values: Mapping[str, Kind]) -> Iterator[Found]:
+    met = dict[
+        str, tuple[str, int | str]
+    ]()  # symbol of the graph -> the value that gave it a meaning, the meaning
+    for name, value in step.inputs.items():
+        if name not in ports.inputs or value not in values:
+            continue
+        for said, real in zip(values[value].shape or (), ports.inputs[name].shape, strict=False):
+            if isinstance(real, int) or not real or said in ("", ANY):
+                continue
+            other, first = met.setdefault(real, (value, said))
+            if first != said:
+                yield Found(
+                    f"{at}.inputs.{name}", f"{real!r} is {said!r} here", f"{first!r}, as in {other!r}"
+                )
 
 
 def _some(names: Iterable[str]) -> str:

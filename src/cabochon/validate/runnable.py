@@ -91,8 +91,8 @@ def no_kernel(package: Opened) -> Iterator[Found]:
     """A node has no kernel on the execution provider of the target.
 
     Causes: the operator does not exist in this version of onnxruntime, or not for these types; the operator set is
-    newer than the runtime. What counts as running on the CPU provider: a kernel of the installed wheel for these types; a
-    function whose operators run; f16 without a kernel where there is one for f32, since onnxruntime puts casts around.
+    newer than the runtime. What counts as running on the CPU provider: a kernel of the installed wheel for these types;
+    a function whose operators run; f16 without a kernel where f32 has one, since onnxruntime puts casts around it.
     Remedy: build for another target or in another precision.
     """
     for graph in package.graphs.values():
@@ -122,11 +122,8 @@ def known_not_to_run(package: Opened) -> Iterator[Found]:
     for graph in package.graphs.values():
         if caveat := excused(graph):
             precision = graph.properties["cabochon.precision"]
-            count = sum(
-                len(nodes)
-                for nodes in (without_kernel(graph) | fallen_back(graph)).values()
-                if _excuses(graph, nodes)
-            )
+            missing = [*without_kernel(graph).values(), *fallen_back(graph).values()]
+            count = sum(len(nodes) for nodes in missing if _excuses(graph, nodes))
             expected = f"kernels of {provider_of(graph)} for {precision}"
             yield Found(
                 graph.path, f"{precision}, for which {count} nodes have no kernel: {caveat}", expected

@@ -333,9 +333,9 @@ def _length_of_room(graph: Graph, node: NodeProto) -> str:
 
 @rule("STA014", Severity.ERROR, NEEDS)
 def owner_not_one(package: Opened) -> Iterator[Found]:
-    """A cell has no owner, or several; or what only reads it writes it.
+    """A cell has several owners, or is borrowed and has none; or what only reads it writes it.
 
-    Causes: a component that borrows a cache was given an output; a cell is left over from a layer that is gone.
+    Causes: a component that borrows a cache was given an output; the owner was dropped.
     Remedy: exactly one component advances a cell; who borrows it names its input port alone, with read_only.
     """
     for document in described(package):
@@ -352,11 +352,6 @@ def owner_not_one(package: Opened) -> Iterator[Found]:
             if not owners[served.group, served.cell]:
                 yield Found(
                     served.at, f"{served.cell!r}, which no component advances", "a cell of its target"
-                )
-        for cell, said in document.workflow.state.items():
-            if said.service_group in document.groups and not owners[said.service_group or "", cell]:
-                yield Found(
-                    document.at("state", cell), "no component advances it", "an alias, or no such cell"
                 )
 
 
