@@ -8,6 +8,7 @@ from cabochon.package.card import card
 from cabochon.package.facts import Digest, Facts
 from cabochon.package.genai_config import GENAI_CONFIG, genai_text
 from cabochon.package.graph_file import serialize
+from cabochon.package.inference_metadata import ANNOTATED, CANONICAL, LOOP, POLICIES, inference_metadata
 from cabochon.package.layout import GRAPH, Layout
 from cabochon.package.notices import requirements, source_license
 from cabochon.package.provenance import provenance
@@ -17,6 +18,10 @@ from cabochon.package.stage_check import check_graph
 __all__ = ["complete", "place_graph"]
 
 _DOCUMENTS = {
+    CANONICAL: "the contract: ports, state and caches, for programs",
+    ANNOTATED: "the same with comments, for people",
+    LOOP: "the loop around the decoder, from prompt to tokens",
+    f"{POLICIES}/": "the graphs of that loop: sampler, termination, states",
     GENAI_CONFIG: "what onnxruntime-genai asks for",
     "provenance.json": "source, command, versions, tensors used and unused",
     "SOURCE_LICENSE.md": "the licence of the checkpoint",
@@ -26,12 +31,17 @@ _DOCUMENTS = {
 
 
 def place_graph(facts: Facts, layout: Layout, stage: Path) -> Facts:
-    """The graph and the files of the checkpoint that travel along, into `stage`; `facts` with the digest of the graph.
+    """The graph, its contract and the files of the checkpoint that travel along, into `stage`.
+
+    Returns `facts` with the digest of the graph.
 
     Raises GraphError where the weights of the graph are not those that `layout` places.
     """
     graph = serialize(facts.model, layout)
     (stage / GRAPH).write_bytes(graph)
+    (stage / POLICIES).mkdir()
+    for name, content in inference_metadata(facts.decoder).items():
+        (stage / name).write_bytes(content)
     for name in travelling(facts.checkpoint.files):
         files.copy(facts.checkpoint.files[name], stage / name)
     return replace(facts, digests={GRAPH: Digest(len(graph), files.sha256(stage / GRAPH))})

@@ -29,12 +29,12 @@ def termination(g: Tracer, decoder: Driven) -> None:
 
 
 def termination_batch_initializer(g: Tracer, decoder: Driven) -> None:
-    """End tokens and limits for every row of the batch; a single row of them serves all.
+    """End tokens and limits for every row of the batch; a single row of end tokens serves all (`eos_rows` is 1 or `batch`).
 
     A negative length means all ids, a negative limit the fallback; neither may exceed that. Rows that are not active
     end at once: no ids, limit 0.
     """
-    ids = g.input("input_eos_ids", "i64", "batch", "num_eos")
+    ids = g.input("input_eos_ids", "i64", "eos_rows", "num_eos")
     lengths = g.input("input_eos_lengths", "i64", "batch")
     limits = g.input("input_max_iterations", "i64", "batch")
     fallback = g.input("fallback_max_iterations", "i64", 1)
