@@ -38,26 +38,6 @@ def test_every_rule_refuses_some_package() -> None:
 def test_a_rule_is_a_section_of_the_manual(code: str) -> None:
     found = RULES[code]
     assert found.code[:3] in FAMILIES and found.needs <= NEEDS.keys()
-    for part in (found.title, found.causes, found.remedy):
-        assert (
-            part[0].isupper()
-            or part[0].isdigit()
-            or part.startswith(
-                (
-                    "tokenizer",
-                    "config",
-                    "provenance",
-                    "sequence",
-                    "evictable",
-                    "aliasing",
-                    "genai",
-                    "generation",
-                    "special",
-                    "chat",
-                    "evidence",
-                )
-            )
-        ), part
     assert not found.title.endswith(".") and len(found.title) < 110
     assert found.causes.endswith(".") and found.remedy.endswith((".", ")")) and len(found.causes) > 20
 

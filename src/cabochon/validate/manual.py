@@ -76,13 +76,13 @@ def _section(rule: Rule) -> Iterator[str]:
     yield ""
     yield _wrapped(f"**{rule.title}.** ({rule.severity})")
     yield ""
-    yield _wrapped(f"*Common causes.* {rule.causes}")
+    yield _wrapped(f"*Common causes:* {rule.causes}")
     yield ""
-    yield _wrapped(f"*Remedy.* {rule.remedy}")
+    yield _wrapped(f"*Remedy:* {rule.remedy}")
     yield ""
     needs = "; ".join(NEEDS[need] for need in NEEDS if need in rule.needs)
     if needs:
-        yield _wrapped(f"*Looks at* {needs}.")
+        yield _wrapped(f"*Needs* {needs}.")
         yield ""
 
 

@@ -24,6 +24,10 @@ __all__ = ["CANONICAL", "DECODER", "DOCUMENTS", "Graph", "Opened", "open_package
 CANONICAL = "inference_metadata.yaml"
 DOCUMENTS = (CANONICAL, "inference_metadata.loop.yaml", "inference_metadata.annotated.yaml")
 DECODER = "model.onnx"
+_LOCATED, _LONG = (
+    20,
+    1 << 18,
+)  # faults and bytes of a document; for each fault it is read again to find the line
 _LARGEST_JSON = 256 << 20  # bytes; the tokenizer of the largest model has 33 MB
 
 
@@ -209,18 +213,32 @@ def _documents(
 ) -> tuple[dict[str, Any], dict[str, "Document"]]:
     raw, documents = dict[str, Any](), dict[str, Any]()
     for name in (name for name in DOCUMENTS if name in files):
-        from cabochon.metadata import forms, yaml
+        from cabochon.metadata import yaml
 
+        text = (root / name).read_bytes()
         try:
-            raw[name] = yaml.read((root / name).read_bytes(), name)
+            raw[name] = yaml.read(text, name)
         except MetadataError as error:
             faults.setdefault("SCH002", []).extend(_faults(error))
             continue
         try:
-            documents[name] = forms.load(raw[name], name)
+            documents[name] = _typed(raw[name], name, text)
         except MetadataError as error:
-            faults.setdefault("SCH003", []).extend(_faults(error))
+            code = "SCH004" if error.at.endswith(": schema_version") else "SCH003"
+            faults.setdefault(code, []).extend(_faults(error))
     return raw, documents
+
+
+def _typed(data: Any, name: str, text: bytes) -> "Document":
+    """The document. Raises MetadataError, with lines where looking for them is no trouble."""
+    from cabochon.metadata import forms
+
+    try:
+        return forms.load(data, name)
+    except MetadataError as error:
+        if len(error.others) > _LOCATED or len(text) > _LONG:
+            raise
+    return forms.load(data, name, text)
 
 
 def _faults(error: MetadataError) -> Iterator[Found]:

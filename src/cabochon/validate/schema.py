@@ -2,8 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
+from cabochon.errors import MetadataError
+from cabochon.metadata import forms, versions, yaml
+from cabochon.metadata.addresses import dotted
+from cabochon.metadata.document import Document
+from cabochon.metadata.identity import identity
 from cabochon.validate.findings import Severity
 from cabochon.validate.opened import CANONICAL, DOCUMENTS, Opened
 from cabochon.validate.rules import Found, rule
@@ -47,6 +53,30 @@ def untyped(package: Opened) -> Iterator[Found]:
     yield from package.faults.get("SCH003", ())
 
 
+@rule("SCH004", Severity.ERROR)
+def unknown_version(package: Opened) -> Iterator[Found]:
+    """A document is of a version that is not known.
+
+    Causes: A document that is newer than this cabochon, a version that does not exist, or one that is a number instead
+    of text (1.1 without quotes).
+    Remedy: Convert it with a tool that knows its version, or put quotes around the version.
+    """
+    yield from package.faults.get("SCH004", ())
+
+
+@rule("SCH005", Severity.ERROR)
+def other_version(package: Opened) -> Iterator[Found]:
+    """A document says what its version does not have, or leaves out what it must say.
+
+    Causes: Fields of two versions in one document: rank and capabilities belong to v1, and from v1.1 on they are
+    errors; family belongs to v1.5 and later, publication_mode to v1.7 and later.
+    Remedy: Write one version; `cabochon metadata convert` makes a document of either.
+    """
+    for name, document in package.documents.items():
+        for problem in versions.check(document) if name != _ANNOTATED else ():
+            yield Found(f"{name}: {dotted(problem.path)}", problem.found, problem.expected)
+
+
 @rule("SCH006", Severity.ERROR)
 def hashed(package: Opened) -> Iterator[Found]:
     """A document carries a hash.
@@ -73,6 +103,36 @@ def _keys(value: Any, at: str) -> Iterator[tuple[str, str]]:
             yield from _keys(inner, f"{at}[{i}]")
 
 
+@rule("SCH007", Severity.NOTE)
+def not_canonical(package: Opened) -> Iterator[Found]:
+    """A document is not written in the one form that cabochon writes.
+
+    Causes: A document of another tool, or one that was edited by hand: other indents, another order of keys, comments,
+    fields that say no more than their defaults.
+    Remedy: Nothing needs to be done. To compare documents line by line, write both with cabochon.
+    """
+    for name, document in package.documents.items():
+        if name != _ANNOTATED and (line := _first_difference(package.bytes(name), document)):
+            yield Found(
+                f"{name}:{line}", "a line that cabochon would not write", "the form that cabochon writes"
+            )
+
+
+def _first_difference(text: bytes, document: Document) -> int:
+    """The first line that differs from what cabochon writes, from 1 on; 0 where there is none."""
+    dialect = versions.dialect(document)
+    if dialect not in versions.DIALECTS:
+        return 0
+    try:
+        written = yaml.write(forms.dump(document, dialect))
+    except MetadataError:  # what it says cannot be said in its own version: another rule's matter
+        return 0
+    if text == written:
+        return 0
+    pairs = enumerate(zip_longest(text.splitlines(), written.splitlines()), 1)
+    return next((number for number, (a, b) in pairs if a != b), 1)
+
+
 @rule("SCH008", Severity.ERROR)
 def other_copy(package: Opened) -> Iterator[Found]:
     """The annotated copy does not say what the document says.
@@ -80,8 +140,6 @@ def other_copy(package: Opened) -> Iterator[Found]:
     Causes: One of the two was edited, or one is of an earlier build.
     Remedy: Build the package again; change neither by hand.
     """
-    from cabochon.metadata.identity import identity
-
     if CANONICAL in package.raw and _ANNOTATED in package.raw:
         expected, found = identity(package.raw[CANONICAL]), identity(package.raw[_ANNOTATED])
         if found != expected:
