@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabochon.dialects import TARGETS
-from cabochon.recipes import PRECISIONS
+from cabochon.recipes.cast import TYPES
 from cabochon.sums import SUMS
 from cabochon.validate.facts import Decoded, decoded
 from cabochon.validate.findings import Severity
@@ -123,10 +123,10 @@ def precision_differs(package: Opened) -> Iterator[Found]:
     Remedy: build the package again in the precision that is stated.
     """
     for found in facts(package):
-        precision = PRECISIONS.get(found.graph.properties.get("cabochon.precision", ""))
-        if precision is None:
+        precision = found.graph.properties.get("cabochon.precision", "")
+        if precision not in TYPES:
             continue
-        expected = precision.dtype.numpy().name
+        expected = TYPES[precision].name
         for dtype, nbytes in found.weights.items():
             if dtype != expected:
                 yield Found(f"{found.graph.path}: initializers", f"{nbytes:,} bytes of {dtype}", expected)
