@@ -29,7 +29,7 @@ def termination(g: Tracer, decoder: Driven) -> None:
 
 
 def termination_batch_initializer(g: Tracer, decoder: Driven) -> None:
-    """End tokens and limits for every row of the batch; a single row of end tokens serves all (`eos_rows` is 1 or `batch`).
+    """End tokens and limits for every row of the batch. `eos_rows` is `batch`, or 1: end tokens that serve all.
 
     A negative length means all ids, a negative limit the fallback; neither may exceed that. Rows that are not active
     end at once: no ids, limit 0.
