@@ -12,6 +12,7 @@ import numpy as np
 from cabochon.dialects.default import Default
 from cabochon.dialects.standard import Cache, Sight, Standard, Tokens
 from cabochon.dialects.targets import layer_table
+from cabochon.dialects.written_out import attention
 from cabochon.graph import Scope, Value
 
 __all__ = ["GroupQuery", "WebGpu"]
@@ -141,31 +142,24 @@ class WebGpu(GroupQuery):
         """Without a window the fused kernel is right; with one, softmax(q kᵀ) v in plain operators."""
         if sight.window is None:
             return super().borrow(q, cache, sight)
-        _, _, heads, size = q.dims
-        kv_heads = cache[0].dims[1]
         keys, values = self._open(cache, sight)
-        q = self.Reshape(
-            self.Transpose(q, perm=[0, 2, 1, 3]), [0, kv_heads, -1, size]
-        )  # a group of heads shares its keys
-        scores = self.Reshape(self.cast(q @ keys, "f32"), self._shape_of_heads(sight, heads))  # [B, N, K, C]
-        scores = self.Where(self._seen(sight), scores, np.float32(np.finfo(np.float32).min))
-        share = self.Reshape(self.CastLike(self.Softmax(scores, axis=-1), q), self._grouped(kv_heads, sight))
-        y = self.Reshape(share @ values, [0, heads, -1, size])
-        return self.Reshape(self.Transpose(y, perm=[0, 2, 1, 3]), [0, 0, heads * size])
+        q = self.Transpose(q, perm=[0, 2, 1, 3])
+        return self._merge(attention(self, q, keys, values, self._seen(sight), cache[0].dims[1]))
 
     def linear(self, x: Value, w: Scope) -> Value:
         """WebGPU has no kernel for FusedMatMul."""
         return Standard.linear(self, x, w)
 
     def _open(self, cache: Cache, sight: Sight) -> Cache:
-        """Keys transposed, [B, N, D, C]; values with nothing but zeros behind a row's last key, where the kernel left
-        whatever was in memory. Of a shared buffer only the columns that hold tokens."""
+        """Keys, and values with nothing but zeros behind a row's last key, where the kernel left whatever was in memory.
+        Of a shared buffer only the columns that hold tokens."""
         if cache[0].name not in self._opened:
             columns = self.Range(np.int32(0), sight.columns, np.int32(1))
             real = self.LessOrEqual(columns, self.Unsqueeze(sight.last_key, [1]))  # [B, C]
-            keys, values = (self.Slice(x, [0], self._columns(sight), [2]) for x in cache)
+            end = self.Unsqueeze(self.cast(sight.columns, "i64"), [0])
+            keys, values = (self.Slice(x, [0], end, [2]) for x in cache)
             values = self.Where(self.Unsqueeze(real, [1, 3]), values, self.constant(0.0, like=values))
-            self._opened[cache[0].name] = self.Transpose(keys, perm=[0, 1, 3, 2]), values
+            self._opened[cache[0].name] = keys, values
         return self._opened[cache[0].name]
 
     def _seen(self, sight: Sight) -> Value:
@@ -173,12 +167,3 @@ class WebGpu(GroupQuery):
         keys = sight.first_key + self.Range(np.int64(0), self.cast(sight.columns, "i64"), np.int64(1))
         queries = self.Unsqueeze(sight.positions, [1, 3])
         return self.And(self.LessOrEqual(keys, queries), self.Greater(keys, queries - sight.window))
-
-    def _shape_of_heads(self, sight: Sight, heads: int) -> Value:
-        return self.Concat(np.array([0, heads, -1]), self._columns(sight), axis=0)
-
-    def _grouped(self, kv_heads: int, sight: Sight) -> Value:
-        return self.Concat(np.array([0, kv_heads, -1]), self._columns(sight), axis=0)
-
-    def _columns(self, sight: Sight) -> Value:
-        return self.Unsqueeze(self.cast(sight.columns, "i64"), [0])

@@ -11,7 +11,7 @@ import numpy as np
 
 from cabochon.graph import Scope, Tracer, Value
 
-__all__ = ["Cache", "Sight", "Standard", "Tokens", "Turn"]
+__all__ = ["FAR", "Cache", "Sight", "Standard", "Tokens", "Turn"]
 
 Cache = tuple[Value, Value]  # keys and values, [B, kv heads, C, D]
 Turn = Callable[[Value], Value]  # rotates heads by their positions
@@ -20,7 +20,7 @@ Turn = Callable[[Value], Value]  # rotates heads by their positions
 Tokens = Any
 Sight = Any
 
-_FAR = 1 << 40  # beyond every position: where padding stands
+FAR = 1 << 40  # beyond every position: where padding stands
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Queries:
 
     positions: Value  # [B, S] i64
     highest: Value  # [B, S] i64
-    real: Value  # [B, S] bool
+    real: Value | None  # [B, S] bool; None where all are
 
     def __getitem__(self, columns: Value) -> "Queries":
         g = columns.tracer
@@ -48,13 +48,30 @@ class Standard(Tracer):
 
     def tokens(self, attention_mask: Value, ids: Value) -> Tokens:
         """The new tokens. Their positions count the real tokens before them; padding counts for nothing."""
-        self._attention_mask, self._new = attention_mask, self.length(ids)
-        standing = self.CumSum(attention_mask, np.int64(1)) - 1  # [B, T]
-        self._keys = self.Where(self.cast(attention_mask, "bool"), standing, np.int64(_FAR))
+        self._new = self.length(ids)
+        standing = self._stand(attention_mask)
         positions = self.last(standing, self._new)
         real = self.cast(self.last(attention_mask, self._new), "bool")
         # Padding looks at every real key: nothing reads its result, but it must not be a softmax over nothing.
-        return Queries(self.Max(positions, 0), self.Where(real, positions, np.int64(_FAR - 1)), real)
+        return Queries(self.Max(positions, 0), self.Where(real, positions, np.int64(FAR - 1)), real)
+
+    def drafted(self, attention_mask: Value, columns: Value, queries: Value) -> Tokens:
+        """Tokens that have no keys yet: each of the `queries` stands right behind the real tokens of its row.
+
+        Of the mask only the first `columns` count, which have keys.
+        """
+        self._new = self.constant(np.int64(0))
+        mask = self.Slice(attention_mask, [0], self.Unsqueeze(columns, [0]), [1])
+        self._stand(mask)
+        behind = self.ReduceSum(mask, [1], keepdims=1)  # [B, 1]
+        positions = self.Expand(behind, self.Concat([1], self.Unsqueeze(queries, [0]), axis=0))
+        return Queries(positions, positions, None)
+
+    def _stand(self, attention_mask: Value) -> Value:
+        """The positions of a row's columns. Keys that stand there are remembered; padding has none.   [B, T]"""
+        standing = self.CumSum(attention_mask, np.int64(1)) - 1
+        self._keys = self.Where(self.cast(attention_mask, "bool"), standing, np.int64(FAR))
+        return standing
 
     def kept(self, tokens: Tokens, keep: Value) -> Value:
         """The columns of the last `keep` real tokens of each row, in order; all columns where keep is 0.   [B, K]
@@ -77,12 +94,18 @@ class Standard(Tracer):
         Distances are between positions, not columns. A cache may hold fewer entries than there were tokens: it holds
         the last ones.
         """
-        keys = self.Unsqueeze(self.last(self._keys, past + self._new), [1, 2])  # [B, 1, 1, C]
+        keys = self.Unsqueeze(self.keys(past), [1, 2])  # [B, 1, 1, C]
         seen = self.LessOrEqual(keys, self.Unsqueeze(tokens.highest, [1, 3]))
         if window is None:
             return seen
-        lowest = self.Where(tokens.real, tokens.positions - window, np.int64(-1))
+        lowest = tokens.positions - window
+        if tokens.real is not None:
+            lowest = self.Where(tokens.real, lowest, np.int64(-1))
         return self.And(seen, self.Greater(keys, self.Unsqueeze(lowest, [1, 3])))
+
+    def keys(self, past: Value) -> Value:
+        """Where the keys of a cache stand that had `past` entries before the new tokens came.   [B, C]"""
+        return self.last(self._keys, past + self._new)
 
     # layers
 

@@ -22,8 +22,8 @@ def layer_table(name: str, layer: int) -> str:
 class Target:
     """Where a package runs: the dialect its graph is written in, the execution provider, and what that can carry.
 
-    `spelling` names the dialect's module and class. `table_per_layer` says whether the per-layer table is stored as
-    one table for each layer.
+    `spelling` names the dialect's module and class, `drafting` those of the dialect of drafters where it is another.
+    `table_per_layer` says whether the per-layer table is stored as one table for each layer.
     `precisions` are those that can be built, `kernels` those for which the provider has the kernels that do the work,
     and `tested` says that the tests run them there. `caveats` says, by precision, what to know before running one;
     `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants.
@@ -41,12 +41,17 @@ class Target:
     binding: int | None = None
     head_multiple: int = 1
     table_per_layer: bool = False
+    drafting: str = ""
 
     @property
     def dialect(self) -> "type[Standard]":
         """The class that traces graphs. It brings onnx_ir with it, which takes a second to import."""
-        module, name = self.spelling.split(".")
-        return getattr(import_module(f"cabochon.dialects.{module}"), name)
+        return _named(self.spelling)
+
+    @property
+    def drafter_dialect(self) -> "type[Standard]":
+        """The class that traces drafters."""
+        return _named(self.drafting or self.spelling)
 
     def refusal(self, precision: str, head_sizes: Iterable[int]) -> str:
         """Why the target cannot carry a model with these head sizes in this precision; "" where it can."""
@@ -65,6 +70,11 @@ class Target:
         if reason := self.refusal(precision, head_sizes):
             can = ", ".join(sorted(self.precisions))
             raise TargetError(reason, remedy=f"choose another target; precisions of this one are {can}")
+
+
+def _named(spelling: str) -> "type[Standard]":
+    module, name = spelling.split(".")
+    return getattr(import_module(f"cabochon.dialects.{module}"), name)
 
 
 _EMPTY_KEYS = (
@@ -111,6 +121,7 @@ TARGETS = {
             notes=(_EMPTY_KEYS,),
             head_multiple=8,
             table_per_layer=True,
+            drafting="written_out.WrittenOut",
         ),
         Target(
             "webgpu",
@@ -126,6 +137,7 @@ TARGETS = {
             notes=(_EMPTY_KEYS,),
             head_multiple=8,
             table_per_layer=True,
+            drafting="written_out.WebGpuWrittenOut",
             binding=128 << 20,  # maxStorageBufferBindingSize of the WebGPU specification
         ),
     )

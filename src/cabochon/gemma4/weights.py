@@ -1,4 +1,4 @@
-"""What a text package stores of a checkpoint, and in which order: known before anything is traced."""
+"""What a package stores of a checkpoint, and in which order: known before anything is traced."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,7 @@ from cabochon.gemma4.config import TextConfig
 from cabochon.gemma4.names import LAYERS_TABLE
 from cabochon.recipes import Precision, Recipe
 
-__all__ = ["text_weights"]
+__all__ = ["drafter_weights", "text_weights"]
 
 
 def text_weights(
@@ -27,3 +27,8 @@ def text_weights(
                 yield precision.recipe(layer_table(name, i), tensor, columns)
         else:
             yield precision.recipe(name, tensor)
+
+
+def drafter_weights(tensors: Mapping[str, Tensor], precision: Precision) -> Iterator[Recipe]:
+    """Every weight of a drafter, in the order of the data file: that of `tensors`, as `trace_drafter` asks for them."""
+    return (precision.recipe(name, tensor) for name, tensor in tensors.items())
