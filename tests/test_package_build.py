@@ -24,7 +24,7 @@ import pytest
 import cabochon
 from cabochon import sums
 from cabochon.checkpoint import open_checkpoint
-from cabochon.errors import ConfigError, PackageError, SourceError, TargetError, TensorError
+from cabochon.errors import ConfigError, GraphError, PackageError, SourceError, TargetError, TensorError
 from cabochon.gemma4 import read_text_config, text_tensors
 from cabochon.package import Built, build
 from cabochon.package.stage_check import external_ranges
@@ -654,3 +654,31 @@ def test_a_link_to_another_filesystem_is_a_copy(small_disk):
     built = build(source, small_disk / "p", precision="f16", weights="link")
     assert not built.linked
     assert any(remark.endswith("the checkpoint lies on another filesystem") for remark in built.remarks)
+
+
+def test_a_graph_that_fails_ends_the_writing_and_leaves_nothing(tmp_path, monkeypatch):
+    told = []
+
+    class Told:
+        def start(self, nbytes):
+            told.append(nbytes)
+
+        def advance(self, nbytes):
+            time.sleep(0.01)
+
+    def fail(*known):
+        raise GraphError("no such operator")
+
+    monkeypatch.setattr(sys.modules["cabochon.package.build"], "trace", fail)
+    with pytest.raises(GraphError, match="no such operator"):
+        build(SOURCE, tmp_path / "p", progress=Told())
+    assert told and list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_of_other_weights_than_were_written_is_refused(tmp_path, monkeypatch):
+    module = sys.modules["cabochon.package.build"]
+    real = module.text_weights
+    monkeypatch.setattr(module, "text_weights", lambda *known: list(real(*known))[1:])
+    with pytest.raises(GraphError, match="must be in both") as caught:
+        build(SOURCE, tmp_path / "p")
+    assert caught.value.at == "model.embed_tokens.weight" and list(tmp_path.iterdir()) == []
