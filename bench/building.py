@@ -70,7 +70,7 @@ def _row(name: str, source: Path, work: Path, way: Way, rounds: int) -> Row:
     ratio = seconds / copying
     return Row(
         f"build {name}, {way.target} {way.precision} ({way.what})",
-        f"{seconds:.1f} s ({median(run.said for run in ours):.1f} s without starting Python and importing), "
+        f"{seconds:.1f} s ({median(run.said for run in ours):.1f} s inside `build`), "
         f"{anonymous / 1e6:.0f} MB anonymous",
         f"copy of {written / 1e9:.2f} GB with fsync: {copying:.1f} s",
         f"{ratio:.2f}",
