@@ -238,21 +238,14 @@ def _written_out(graph: Graph, node: NodeProto) -> AttentionNode | None:
 
 
 def _product(graph: Graph, read: AttentionNode, product: NodeProto) -> AttentionNode | None:
-    """q kᵀ, if k is a cache's."""
-    query, key = product.input
-    cache = cache_of(graph, key)
-    if cache is None:
-        return None
-    heads = _dim(graph, read.node.input[0], 1)
-    return replace(
-        read,
-        query=query,
-        key=key,
-        cache=cache,
-        heads=heads,
-        kv_heads=_dim(graph, key, 1),
-        size=_dim(graph, query, 3),
-    )
+    """q kᵀ, or k qᵀ, if k is a cache's."""
+    for query, key in (product.input, reversed(product.input)):
+        if (cache := cache_of(graph, key)) is not None:
+            heads = _dim(graph, read.node.input[0], 1)
+            port = f"present.{cache}.key"
+            sizes = dict(kv_heads=_dim(graph, port, 1), size=_dim(graph, port, 3))
+            return replace(read, query=query, key=key, cache=cache, heads=heads, **sizes)
+    return None
 
 
 @dataclass(frozen=True)

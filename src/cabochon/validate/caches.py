@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cabochon.metadata.ports import Port
 from cabochon.validate.graph import Graph
 
-__all__ = ["PAST", "PRESENT", "Cache", "Name", "caches", "named"]
+__all__ = ["PAST", "PRESENT", "Cache", "Name", "cache_ports", "caches", "named"]
 
 PAST, PRESENT = "past_key_values", "present"
 _NAME = re.compile(r"(past_key_values|present)\.(\d+)\.(key|value)")
@@ -39,10 +39,16 @@ def named(port: str) -> Name | None:
 def caches(graph: Graph) -> Mapping[tuple[int, str], Cache]:
     """By layer and "key" or "value"."""
     ports = graph.ports
-    keys = {name[1:] for port in (*ports.inputs, *ports.outputs) if (name := named(port))}
+    keys = {name[1:] for port in cache_ports(graph) if (name := named(port))}
     return {
         (layer, part): Cache(
             ports.inputs.get(f"{PAST}.{layer}.{part}"), ports.outputs.get(f"{PRESENT}.{layer}.{part}")
         )
         for layer, part in sorted(keys)
     }
+
+
+def cache_ports(graph: Graph) -> list[str]:
+    """The inputs that are pasts, and the outputs that are presents."""
+    sides = ((graph.ports.inputs, PAST), (graph.ports.outputs, PRESENT))
+    return [port for side, when in sides for port in side if (name := named(port)) and name[0] == when]

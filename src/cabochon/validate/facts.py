@@ -61,9 +61,15 @@ class Decoded:
         return sorted({layer for layer, _ in caches(self.graph)})
 
     @cached_property
-    def layers(self) -> int:
-        """Attentions over a cache, one for each layer."""
-        return len(attention_nodes(self.graph))
+    def layers(self) -> int | None:
+        """Attentions over a cache, one for each layer; None where some are not recognised, as ATT001 says."""
+        found = [node.layer for node in attention_nodes(self.graph)]
+        return len(found) if found == list(range(len(found))) else None
+
+    @property
+    def borrowers(self) -> int | None:
+        """Layers without caches of their own."""
+        return None if self.layers is None else self.layers - len(self.owners)
 
     def by_kind(self, axis: int) -> dict[str, Any]:
         """A dimension of the caches by the kind of their layers."""

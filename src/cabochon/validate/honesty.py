@@ -21,6 +21,7 @@ PROVIDERS = {
     "CUDAExecutionProvider": "cuda",
     "WebGpuExecutionProvider": "webgpu",
 }
+NOTHING, VARIES = "nothing", "nothing: it differs between layers"  # what must not be said
 CLOSE = 1e-6  # relative; numbers that went through decimal text
 
 
@@ -38,10 +39,10 @@ def inside(data: Any, *keys: str) -> Any:
 
 
 def differing(at: str, said: Mapping[str, Any] | None, real: Mapping[str, Any]) -> Iterator[Found]:
-    """Every entry of `real` that is said, and otherwise."""
+    """Every entry of `real` that is said, and otherwise. None is what is not known."""
     for key, expected in real.items():
         found = inside(said, key)
-        if found is not None and not _same(found, expected):
+        if found is not None and expected is not None and not _same(found, expected):
             yield Found(f"{at}.{key}" if at else key, _short(found), _short(expected))
 
 
@@ -73,22 +74,26 @@ def geometry(found: Decoded) -> dict[str, Any]:
     config = found.config
     assert config is not None
     sizes, heads = found.by_kind(3), found.by_kind(1)
-    one = next(iter(sizes.values()), None)
     return {
         "num_hidden_layers": found.layers,
-        "num_kv_shared_layers": found.layers - len(found.owners),
+        "num_kv_shared_layers": found.borrowers,
         "owned_kv_layers": len(found.owners),
-        "heterogeneous_head_dim": sizes if len(set(sizes.values())) > 1 else None,
-        "head_dim": one if len(set(sizes.values())) == 1 else None,
+        "heterogeneous_head_dim": sizes if one(sizes) is None else NOTHING,
+        "head_dim": one(sizes) or VARIES,
         "num_attention_heads": config.heads,
-        "num_key_value_heads": heads if len(set(heads.values())) > 1 else next(iter(heads.values()), None),
-        "per_layer_input_hidden": config.per_layer_input or None,
+        "num_key_value_heads": one(heads) or heads,
+        "per_layer_input_hidden": config.per_layer_input or NOTHING,
         "double_wide_mlp": len({layer.intermediate for layer in config.layers}) > 1,
-        "attention_k_eq_v": any(layer.k_eq_v for layer in config.layers) or None,
-        "final_logit_softcapping": config.softcap,
+        "attention_k_eq_v": any(layer.k_eq_v for layer in config.layers),
+        "final_logit_softcapping": config.softcap or NOTHING,
         "tie_word_embeddings": config.tied,
         "max_position_embeddings": config.max_positions,
     }
+
+
+def one(numbers: Mapping[str, Any]) -> Any:
+    """The number that all layers have; None where they differ."""
+    return next(iter(numbers.values())) if len(set(numbers.values())) == 1 else None
 
 
 @rule("HON002", Severity.ERROR, NEEDS)
@@ -112,7 +117,7 @@ def provenance_build(package: Opened) -> Iterator[Found]:
             "optimize": sorted(found.fused),
             "logits_to_keep": found.kept,
         }
-        yield from differing(f"{PROVENANCE}: build", said, {k: v for k, v in real.items() if v is not None})
+        yield from differing(f"{PROVENANCE}: build", said, real)
 
 
 @rule("HON003", Severity.ERROR, NEEDS)
@@ -249,9 +254,9 @@ def spoken(found: Decoded) -> dict[str, list[str]]:
     assert config is not None
     sizes, heads = found.by_kind(3), found.by_kind(1)
     attentions = [f"{name} × {count}" for name, count in found.attentions.items()]
-    borrowers = found.layers - len(found.owners)
+    borrowers, layers = found.borrowers, [] if found.layers is None else [str(found.layers)]
     return {
-        "Layers": [str(found.layers), *attentions],
+        "Layers": [*layers, *attentions],
         "Hybrid attention": [f"sliding_window({config.window})" if config.window else "full_attention"],
         "Heterogeneous head size": _by_kind(sizes),
         "Head size": [str(size) for size in set(sizes.values())],
@@ -343,13 +348,12 @@ def attention_contradicted(package: Opened) -> Iterator[Found]:
 
 def attention(found: Decoded) -> dict[str, Any]:
     """What model.attention must say where it speaks; a fact that differs between layers cannot be said."""
-    sizes, heads = set(found.by_kind(3).values()), set(found.by_kind(1).values())
     config = found.config
     return {
-        "head_dim": sizes.pop() if len(sizes) == 1 else "nothing: it differs between layers",
-        "num_kv_heads": heads.pop() if len(heads) == 1 else "nothing: it differs between layers",
+        "head_dim": one(found.by_kind(3)) or VARIES,
+        "num_kv_heads": one(found.by_kind(1)) or VARIES,
         "num_attention_heads": config.heads if config else None,
-        "sliding_window": config.window if config else None,
+        "sliding_window": (config.window or NOTHING) if config else None,
         "sink_tokens": 0,
     }
 
@@ -390,8 +394,11 @@ def tap_differs(package: Opened) -> Iterator[Found]:
     Remedy: the output is called hidden_states.N with N the last layer.
     """
     for found in facts(package):
-        last = f"hidden_states.{found.layers - 1}"
-        if found.tap is not None and found.layers and found.tap != last:
+        if (
+            found.tap is not None
+            and found.layers
+            and found.tap != (last := f"hidden_states.{found.layers - 1}")
+        ):
             yield Found(f"{found.graph.path}: outputs", found.tap, last)
         for name in sorted(set(_taps(package)) - set(found.graph.ports.outputs)):
             yield Found(f"{PROVENANCE}: build.outputs_note", name, found.tap or "no such output")
@@ -417,10 +424,10 @@ def properties_differ(package: Opened) -> Iterator[Found]:
         real = {
             "cabochon.max_positions": str(config.max_positions),
             "cabochon.sliding_window": None if config.window is None else str(config.window),
-            "cabochon.mask": target.dialect.mask if target else None,
+            "cabochon.mask": "left-justified" if "GroupQueryAttention" in found.attentions else "anywhere",
         }
         for key, expected in real.items():
-            if key in said and said[key] != expected and not (key == "cabochon.mask" and target is None):
+            if key in said and said[key] != expected:
                 yield Found(f"{found.graph.path}: {key}", said[key], expected or "no such property")
         if "cabochon.target" in said and target is None:
             yield Found(
@@ -471,15 +478,13 @@ def genai_model(found: Decoded) -> dict[str, Any]:
 
 def genai_decoder(found: Decoded) -> dict[str, Any]:
     """What the part about the decoder must say where it speaks."""
-    differs = "nothing: it differs between layers"
-    sizes, heads = set(found.by_kind(3).values()), set(found.by_kind(1).values())
     return {
         "filename": found.graph.path,
         "num_hidden_layers": found.layers,
         "num_attention_heads": found.config.heads if found.config else None,
         "hidden_size": found.config.hidden if found.config else None,
-        "head_size": sizes.pop() if len(sizes) == 1 else differs,
-        "num_key_value_heads": heads.pop() if len(heads) == 1 else differs,
+        "head_size": one(found.by_kind(3)) or VARIES,
+        "num_key_value_heads": one(found.by_kind(1)) or VARIES,
     }
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from cabochon.dialects import TARGETS, Target
-from cabochon.recipes import PRECISIONS
+from cabochon.recipes.cast import TYPES
 from cabochon.validate.attention_nodes import AttentionNode, attention_nodes
 from cabochon.validate.findings import Severity
 from cabochon.validate.graph import Graph
@@ -82,8 +82,8 @@ def excused(graph: Graph) -> str:
 
 def _excuses(graph: Graph, nodes: list[Typed]) -> bool:
     """Whether it is the type of the weights that these nodes have no kernel for."""
-    precision = PRECISIONS.get(graph.properties.get("cabochon.precision", ""))
-    return bool(excused(graph)) and precision is not None and precision.dtype.numpy().name in nodes[0].floats
+    dtype = TYPES.get(graph.properties.get("cabochon.precision", ""))
+    return bool(excused(graph)) and dtype is not None and dtype.name in nodes[0].floats
 
 
 @rule("RUN001", Severity.ERROR, NEEDS)

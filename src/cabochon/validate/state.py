@@ -7,7 +7,7 @@ from onnx import NodeProto
 
 from cabochon.metadata.document import DTYPES, Cell
 from cabochon.metadata.ports import Port
-from cabochon.validate.caches import PAST, PRESENT, caches, named
+from cabochon.validate.caches import PAST, PRESENT, cache_ports, caches, named
 from cabochon.validate.described import Described, Served, canonical, described
 from cabochon.validate.findings import Severity
 from cabochon.validate.graph import Graph
@@ -46,8 +46,8 @@ def cache_without_alias(package: Opened) -> Iterator[Found]:
             for port in (alias.alias.input, alias.alias.output)
         }
         for name, graph in document.graphs.items():
-            for port in (*graph.ports.inputs, *graph.ports.outputs):
-                if named(port) and (name, port) not in served:
+            for port in cache_ports(graph):
+                if (name, port) not in served:
                     at = document.at("serving.state_service.groups")
                     yield Found(
                         at,
