@@ -7,8 +7,9 @@ from typing import Any
 
 from cabochon.checkpoint import Checkpoint, open_checkpoint
 from cabochon.errors import ParityError
+from cabochon.evidence import identity, versions, write
 from cabochon.parity import reports
-from cabochon.parity.evidence import Evidence, Verdict, identity, versions, write
+from cabochon.parity.evidence import Evidence, Verdict
 from cabochon.parity.levels import STRICT, Compared, Trial, halves, run
 from cabochon.parity.prompts import Prompt, prompts
 from cabochon.parity.ranges import measure
@@ -90,7 +91,7 @@ def _check(
         "package": identity(package, metadata),
         "source": {"id": checkpoint.id, "revision": checkpoint.revision},
         "reference": dict(recording.identity),
-        "versions": versions(),
+        "versions": versions("torch", "transformers"),
     }
     verdicts = list(_written(package, results, facts))
     if precision == "f16":

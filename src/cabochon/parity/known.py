@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from cabochon.errors import ParityError
-from cabochon.parity.evidence import Evidence, Verdict, identity, versions, write
+from cabochon.evidence import identity, versions, write
+from cabochon.parity.evidence import Evidence, Verdict
 from cabochon.parity.subject import Subject
 from cabochon.parity.widened import read_graph, widen
 

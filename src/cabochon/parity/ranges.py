@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cabochon.errors import ParityError
-from cabochon.parity.evidence import identity, versions, write
+from cabochon.evidence import identity, versions, write
 from cabochon.parity.prompts import Prompt
 from cabochon.parity.subject import Subject
 from cabochon.parity.widened import read_graph, widen
@@ -115,7 +115,7 @@ def ranges(
         report = measure(package, Path(place), prompts, threads)
     if save:
         metadata = {item.key: item.value for item in read_graph(package).metadata_props}
-        facts = {"package": identity(package, metadata), "versions": versions()}
+        facts = {"package": identity(package, metadata), "versions": versions("torch", "transformers")}
         write(package, "f16_range.json", report.document(prompts, facts))
     return report
 

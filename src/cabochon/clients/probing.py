@@ -1,0 +1,92 @@
+"""`probe`: one package through every other runtime that is installed; `record` puts that into its evidence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cabochon import evidence
+from cabochon.clients import onnx_genai, onnxruntime_genai
+from cabochon.clients.onnxruntime_genai import Trial, trials
+from cabochon.clients.probes import Client, Probes
+
+__all__ = ["probe", "record"]
+
+PROMPT = "And it came to pass, when the king heard these words"
+LIMITATIONS = "runtime_limitations.json"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What all clients are asked, and what cabochon's own runtime answers."""
+
+    text: str
+    prompt: Sequence[int]
+    answer: Sequence[int]
+    trials: tuple[Trial, ...]
+    target: str
+    precision: str
+    head_sizes: Sequence[int]
+
+
+def probe(
+    package: str | Path,
+    *,
+    served: str | Path | None = None,
+    prompt: str = PROMPT,
+    new_tokens: int = 40,
+    seconds: float = 600,
+) -> Probes:
+    """Try a package with onnxruntime-genai, and `served`, the same in the form that onnx-genai reads, with onnx-genai.
+
+    Everything runs on the CPU, each client in processes of its own, which may take `seconds` each. The answers are
+    compared with those of cabochon's own runtime: `new_tokens` tokens after `prompt`, greedily. Raises PackageError
+    where that cannot run the package.
+    """
+    package = Path(package)
+    asked = _ask(package, prompt, new_tokens)
+    clients = [onnxruntime_genai.client(package, asked.trials, seconds=seconds)]
+    if served is not None:
+        folder = Path(served)
+        clients.append(onnx_genai.client(folder, asked.text, asked.prompt, asked.answer, seconds=seconds))
+    measured = {
+        "package": evidence.identity(
+            package, {"cabochon.target": asked.target, "cabochon.precision": asked.precision}
+        ),
+        "head_sizes": asked.head_sizes,
+        "versions": evidence.versions(),
+        "provider": "CPUExecutionProvider",
+        "prompt": prompt,
+        "new_tokens": new_tokens,
+    }
+    return Probes(package, measured, tuple[Client, ...](clients))
+
+
+def record(probes: Probes) -> str:
+    """Write evidence/runtime_limitations.json into the package. Returns its path inside."""
+    return evidence.write(probes.package, LIMITATIONS, probes.as_json())
+
+
+def _ask(package: Path, prompt: str, count: int) -> Asked:
+    """Our own answers; the model is gone from memory before another runtime loads it."""
+    from cabochon.runtime import load
+
+    model = load(package, provider="cpu")
+
+    def ours(ids: Sequence[int], count: int) -> Sequence[int]:
+        return model.generate(list(ids), max_new_tokens=count, temperature=0).ids
+
+    ids, named, ports = (
+        model.prompt_ids(prompt),
+        model.tokens.named if model.tokens else {},
+        model.session.ports,
+    )
+    pad = model.tokens.id_of(named.get("pad_token")) if model.tokens else None
+    return Asked(
+        text=named.get("bos_token", "") + prompt,
+        prompt=ids,
+        answer=ours(ids, count),
+        trials=trials(ours, ids, count, pad or 0),
+        target=ports.contract.target,
+        precision=ports.contract.precision,
+        head_sizes=sorted({cache.size for cache in ports.caches}),
+    )
