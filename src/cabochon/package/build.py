@@ -4,10 +4,12 @@ What traces graphs (onnx_ir and sympy with it) takes a second or two to import. 
 its own, while this one writes the weights already: nothing imported at the top of this module may need it.
 """
 
+import gc
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -137,7 +139,15 @@ def _graph(known: _Known, layout: Layout, stage: Path) -> "Facts":
     """Trace and place the graph: what goes on beside the writing of the weights."""
     from cabochon.package.assembly import place_graph
 
+    _settle()
     return place_graph(trace(*known), layout, stage)
+
+
+@cache
+def _settle() -> None:
+    """What was imported stays for good: once told, the collector does not walk through sympy's hundred thousands of
+    objects any more, least of all when the process ends, which took half a second."""
+    gc.freeze()
 
 
 def _finished(facts: "Facts", digests: dict[str, Digest], layout: Layout, stage: Path) -> "Facts":
