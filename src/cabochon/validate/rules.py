@@ -32,7 +32,16 @@ FAMILIES = {
     "BEH": "behaviour",
 }
 # Where their rules are: a module of the family's name, and these.
-_MORE = {"external_data": "FIL", "graph_files": "FIL", "interfaces": "REF", "cells": "REF"}
+_MORE = {
+    **dict.fromkeys(("external_data", "graph_files"), "FIL"),
+    **dict.fromkeys(("interfaces", "cells"), "REF"),
+    "cache_claims": "STA",
+    "carry": "SPC",
+    **dict.fromkeys(
+        ("card_claims", "evidence_claims", "genai_claims", "model_claims", "token_claims"), "HON"
+    ),
+    "kernel_limits": "RUN",
+}
 MODULES = {module: family for family, module in FAMILIES.items()} | _MORE
 NEEDS = {
     "document": "inference_metadata.yaml as a typed document",
