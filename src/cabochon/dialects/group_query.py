@@ -151,8 +151,8 @@ class WebGpu(GroupQuery):
         return Standard.linear(self, x, w)
 
     def _open(self, cache: Cache, sight: Sight) -> Cache:
-        """Keys, and values with nothing but zeros behind a row's last key, where the kernel left whatever was in memory.
-        Of a shared buffer only the columns that hold tokens."""
+        """Keys, and values with nothing but zeros behind a row's last key, where the kernel left whatever was in
+        memory. Of a shared buffer only the columns that hold tokens."""
         if cache[0].name not in self._opened:
             columns = self.Range(np.int32(0), sight.columns, np.int32(1))
             real = self.LessOrEqual(columns, self.Unsqueeze(sight.last_key, [1]))  # [B, C]

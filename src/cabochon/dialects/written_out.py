@@ -71,8 +71,9 @@ class WrittenOut(Default):
 class WebGpuWrittenOut(WrittenOut):
     """WebGPU's drafters.
 
-    Of what a drafter asks for beyond the decoder, TopK (f32, f16; ids i64; since pull request 27560 of onnxruntime, March
-    2026) and ScatterElements (ids i32, i64) have kernels for WebGPU; before, they ran on the CPU between two copies.
+    Of what a drafter asks for beyond the decoder, TopK (f32 and f16; since pull request 27560 of onnxruntime, March
+    2026) and ScatterElements have kernels for WebGPU, both with ids in i64. A release without one of them runs that
+    operator on the CPU between two copies. Read in its source, not run.
     """
 
     def linear(self, x: Value, w: Scope) -> Value:

@@ -1,15 +1,15 @@
 """The Gemma 4 drafter ("assistant"), top to bottom: four narrow layers that read the keys of another model.
 
-A step proposes the token after the newest one, whose keys do not exist yet. It reads the newest token's scaled embedding
-and the target's last hidden state side by side, and answers with logits and with a state in the target's width, which
-stands in for the hidden state when the next step continues from the token just proposed.
+A step proposes the token after the newest one, whose keys do not exist yet. It reads the newest token's scaled
+embedding and the target's last hidden state side by side, and answers with logits and with a state in the target's
+width, which stands in for the hidden state when the next step continues from the token just proposed.
 
-The query stands right behind the real tokens of its row, that is behind the ones in the mask's columns that the
-full-attention keys cover, wherever zeros stand among them. It stands there in every step of a round, as the keys stay the
-same; and so do all queries of one call. This holds after a prefill and after a partial acceptance, whether rejected
+The query stands right behind the real tokens of its row: behind the ones in those columns of the mask that the
+full-attention keys cover, wherever zeros stand among them. It stands there in every step of a round, as the keys stay
+the same; and so do all queries of one call. This holds after a prefill and after a partial acceptance, whether rejected
 entries were cut off or masked out. A mask longer than the keys is cut: transformers passes one column for the newest
-token. Keys are seen in both directions: full layers see every real one, sliding layers the last window + 1. A sliding
-cache that lost its first entries holds those of the mask's last columns.
+token. No key is ahead of the query: full layers see every real one, sliding layers the last window + 1. A sliding cache
+that lost its first entries holds those of the mask's last columns.
 
 Shapes: B batch · S queries · H hidden · M hidden of the target · V vocabulary · K centroids taken · A tokens scored
 `g` is the graph being written, in the dialect of its target; `w` the checkpoint; `c` the config.
