@@ -13,6 +13,7 @@ from cabochon.cli.chat import chat
 from cabochon.cli.compare import compare
 from cabochon.cli.demo import demo
 from cabochon.cli.list import list_rows
+from cabochon.cli.metadata import metadata
 from cabochon.cli.output import print_error
 from cabochon.cli.parity import parity
 from cabochon.cli.plan import plan
@@ -51,6 +52,7 @@ def cabochon(
 for command in (plan, build, run, chat, validate, parity, compare, demo):
     app.command()(command)
 app.command("list")(list_rows)
+app.add_typer(metadata, name="metadata")
 
 
 def execute() -> int:

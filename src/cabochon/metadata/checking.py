@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from cabochon.metadata.addresses import Path, Problem, in_words
 from cabochon.metadata.document import Document
 
-__all__ = ["check", "typed"]
+__all__ = ["typed"]
 
 _EXPECTED = {
     "missing": "it to be there",
@@ -35,12 +35,6 @@ def typed(data: Any) -> Document | tuple[Problem, ...]:
         return _problems(error, data)
 
 
-def check(data: Any) -> tuple[Problem, ...]:
-    """All that keeps `data` from being a document."""
-    found = typed(data)
-    return () if isinstance(found, Document) else found
-
-
 def _problems(error: ValidationError, data: Any) -> tuple[Problem, ...]:
     found: dict[tuple[Path, str], list[str]] = {}
     for detail in error.errors(include_url=False):
@@ -52,17 +46,17 @@ def _problems(error: ValidationError, data: Any) -> tuple[Problem, ...]:
     return tuple(Problem(path, what, " or ".join(words)) for (path, what), words in found.items())
 
 
-def _place(loc: tuple[str | int, ...], data: Any, kind: str) -> tuple[Path, Any]:
+def _place(loc: tuple[Any, ...], data: Any, kind: str) -> tuple[Path, Any]:
     """The path of a mistake and what is there. Pydantic puts the names of alternatives between the keys."""
     path: list[str | int] = []
+    here: Any = data
     for key in loc:
-        inside = key in data if isinstance(data, dict) else isinstance(data, list) and key in range(len(data))
-        if inside:
-            data = data[key]
+        if key in (here if isinstance(here, dict) else range(len(here)) if isinstance(here, list) else ()):
+            here = here[key]
             path.append(key)
     if kind == "missing":
         path.append(loc[-1])
-    return tuple(path), data
+    return tuple(path), here
 
 
 def _expected(detail: Any) -> str:

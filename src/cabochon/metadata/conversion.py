@@ -1,6 +1,6 @@
 """A document of one version said in another: what only one of them can say is derived, remarked on, or refused."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +45,9 @@ class _Conversion:
     """What the changes of parts need to know, and what they have to say."""
 
     document: Document
+    at: str
     contents: Mapping[int, str]  # of special tokens: v1 wants them, v1.8 has only ids
+    ends: Sequence[int]
     remarks: list[str] = field(default_factory=list[str])
 
     def remark(self, path: Path, text: str) -> None:
@@ -62,13 +64,22 @@ class _Conversion:
 Change = Callable[[_Conversion, Path, Any], Any]
 
 
-def convert(document: Document, dialect: str, contents: Mapping[int, str] | None = None) -> Converted:
+def convert(
+    document: Document,
+    dialect: str,
+    *,
+    contents: Mapping[int, str] | None = None,
+    ends: Sequence[int] = (),
+    at: str = "",
+) -> Converted:
     """The document as "v1" or "v1.8" says it; the same again where it is of that version already.
 
-    `contents` are the texts of special tokens by id. Raises MetadataError that names what the version cannot say.
+    `contents` are the texts of special tokens by id, which v1 must say; `ends` the ids that end generation, which v1.8
+    must say, as other files of the package state them: without them those count that v1 calls eos, eos_*, eot or
+    end_of_turn. `at` names the document. Raises MetadataError that names what the version cannot say.
     """
     changes = _CHANGES[dialect]
-    conversion = _Conversion(document, contents or {})
+    conversion = _Conversion(document, at, contents or {}, ends)
 
     def change(path: Path, part: Part) -> Any:
         return changes[type(part)](conversion, path, part) if type(part) in changes else part
@@ -78,7 +89,7 @@ def convert(document: Document, dialect: str, contents: Mapping[int, str] | None
         remedy = (
             f"keep the document as {document.schema_version or 'v1'}, or leave out what {dialect} cannot say"
         )
-        raise raised(problems, "", remedy)
+        raise raised(problems, at, remedy)
     return Converted(result, tuple(conversion.remarks))
 
 
@@ -93,15 +104,17 @@ def _contract_v18(conversion: _Conversion, path: Path, part: TensorContract) -> 
     shape = part.shape if part.shape is not None or part.rank is None else (_ANY,) * part.rank
     if part.rank is not None and len(shape or ()) != part.rank:
         raise raised(
-            [Problem((*path, "rank"), f"{part.rank}", f"{len(shape or ())}, as the shape has")], "", ""
+            [Problem((*path, "rank"), f"{part.rank}", f"{len(shape or ())}, as the shape has")],
+            conversion.at,
+            "",
         )
     return part.model_copy(update={"shape": shape, "rank": None})
 
 
 def _packed_v1(conversion: _Conversion, path: Path, part: TokenPacked) -> TokenPacked:
-    if part.levels is None or len(part.levels) > 1 or part.levels[0].extent:
+    if part.levels is None or len(part.levels) > 1 or any(level.extent for level in part.levels):
         return part
-    only = part.levels[0]
+    only = next(iter(part.levels))
     return part.model_copy(update={"levels": None, "offsets": only.offsets, "owner": only.owner})
 
 
@@ -164,14 +177,15 @@ def _events(workflow: Workflow) -> set[str]:
 
 
 def _tokenizer_v1(conversion: _Conversion, path: Path, part: Tokenizer) -> Tokenizer:
-    tokens = roles_of(part.special_tokens, conversion.contents, (*path, "special_tokens"))
+    where = ": ".join(filter(None, (conversion.at, dotted((*path, "special_tokens")))))
+    tokens = roles_of(part.special_tokens, conversion.contents, where)
     return part.model_copy(update={"special_tokens": tokens})
 
 
 def _tokenizer_v18(conversion: _Conversion, path: Path, part: Tokenizer) -> Tokenizer:
-    tokens, lost = ids_of(part.special_tokens)
-    for role, what in lost.items():
-        conversion.remark((*path, "special_tokens", role), what)
+    tokens, lost = ids_of(part.special_tokens, conversion.ends)
+    for what in lost:
+        conversion.remark((*path, "special_tokens"), what)
     return part.model_copy(update={"special_tokens": tokens})
 
 

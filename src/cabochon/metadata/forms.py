@@ -5,37 +5,35 @@ from typing import Any
 
 from cabochon.errors import MetadataError
 from cabochon.metadata import versions, yaml
-from cabochon.metadata.addresses import Problem, dotted, raised
+from cabochon.metadata.addresses import Problem, dotted, in_words
 from cabochon.metadata.checking import typed
 from cabochon.metadata.conversion import Converted, convert
 from cabochon.metadata.document import Document
 from cabochon.metadata.walking import plain
 
-__all__ = ["NAMES", "Converted", "convert", "dump", "load", "read"]
+__all__ = ["NAMES", "Converted", "convert", "dump", "load", "plain", "read"]
 
 NAMES = ("inference_metadata.yaml", "inference_metadata.yml", "inference_metadata.json")  # in their order
 _REMEDY = "correct the document, or build the package again"
 
 
-def load(data: Any, at: str) -> Document:
-    """The document that plain data says, in any known version.
+def load(data: Any, at: str, text: bytes | None = None) -> Document:
+    """The document that plain data says, in any known version; `text`, which it was read from, gives lines.
 
-    Raises MetadataError at "NAME: key.of.the[0].mistake" for what the model does not know, the other mistakes in its
-    `others`. Whether keys fit the version is another question: `versions.check`.
+    Raises MetadataError at "NAME:LINE:COLUMN: key.of.the[0].mistake" ("NAME: key..." without `text`) for what the
+    model does not know, the other mistakes in its `others`. Whether keys fit the version is another question:
+    `versions.check`.
     """
-    if problems := _problems(data):
-        raise raised(problems, at, _REMEDY)
-    return Document.model_validate(data)
+    found = _typed(data)
+    if isinstance(found, Document):
+        return found
+    first, *others = (_located(problem, at, text) for problem in found)
+    raise MetadataError(first.found, first.expected, at=first.at, remedy=_REMEDY, others=tuple(others))
 
 
 def read(text: bytes, at: str) -> Document:
-    """The document that a file says. Raises MetadataError at "NAME:LINE:COLUMN: key.of.the[0].mistake"."""
-    data = yaml.read(text, at)
-    if not (problems := _problems(data)):
-        return Document.model_validate(data)
-    errors = [_located(text, at, problem) for problem in problems]
-    first, others = errors[0], tuple(errors[1:])
-    raise MetadataError(first.found, first.expected, at=first.at, remedy=_REMEDY, others=others)
+    """The document in a file named `at`. Raises MetadataError as `yaml.read` and `load` do."""
+    return load(yaml.read(text, at), at, text)
 
 
 def dump(document: Document, dialect: str) -> dict[str, Any]:
@@ -46,19 +44,16 @@ def dump(document: Document, dialect: str) -> dict[str, Any]:
     return plain(convert(document, dialect).document)
 
 
-def _problems(data: Any) -> tuple[Problem, ...]:
+def _typed(data: Any) -> Document | tuple[Problem, ...]:
     if not isinstance(data, Mapping):
-        found = "nothing" if data is None else f"a {type(data).__name__}"
-        return (Problem((), found, "a mapping"),)
+        return (Problem((), "nothing" if data is None else in_words(data), "a mapping"),)
     try:
         versions.number(data.get("schema_version"))
     except MetadataError as error:
         return (Problem(("schema_version",), error.found, error.expected),)
-    found = typed(data)
-    return () if isinstance(found, Document) else found
+    return typed(data)
 
 
-def _located(text: bytes, at: str, problem: Problem) -> MetadataError:
-    place = yaml.address(text, at, problem.path)
-    where = f"{place}: {dotted(problem.path)}" if problem.path else place
-    return MetadataError(problem.found, problem.expected, at=where, remedy=_REMEDY)
+def _located(problem: Problem, at: str, text: bytes | None) -> MetadataError:
+    where = (yaml.address(text, at, problem.path) if text else at, dotted(problem.path))
+    return MetadataError(problem.found, problem.expected, at=": ".join(filter(None, where)), remedy=_REMEDY)

@@ -33,7 +33,7 @@ def speculative_to_v1(part: Speculative, document: Document) -> Speculative:
 
 def speculative_to_v18(part: Speculative, document: Document) -> Speculative:
     """With its identity, and verification of the target's logits by the runtime unless something else is said."""
-    update = {
+    update: dict[str, object] = {
         "identity": part.identity or _IDENTITY,
         "version": part.version or _VERSION,
         "verification": part.verification or _verification(part, document),
@@ -42,9 +42,7 @@ def speculative_to_v18(part: Speculative, document: Document) -> Speculative:
             for weight in part.shared_weights
         ),
     }
-    return part.model_copy(
-        update=update if "shared_weights" in part.model_fields_set else _said(part, update)
-    )
+    return part.model_copy(update=_said(part, update))
 
 
 def _said(part: Speculative, update: dict[str, object]) -> dict[str, object]:

@@ -1,0 +1,144 @@
+"""A package as a folder in another version: the document converted, everything else the same bytes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cabochon import files, sums
+from cabochon.checkpoint.strict_json import parse_object
+from cabochon.errors import CabochonError, PackageError
+from cabochon.metadata import forms, versions, yaml
+from cabochon.metadata.decoder import Decoder, read_decoder
+from cabochon.metadata.document import Document
+from cabochon.metadata.served import served_document
+from cabochon.metadata.vocabulary import end_tokens, read_vocabulary
+
+__all__ = ["Folder", "convert_package", "open_decoder"]
+
+_LOOP, _ANNOTATED = "inference_metadata.loop.yaml", "inference_metadata.annotated.yaml"
+_VERDICT = "evidence/validation.json"
+# They speak of the documents that are converted, and would be wrong beside the new ones.
+_LEFT_OUT = {_ANNOTATED: "its comments explain the other version", _VERDICT: "it judges the other documents"}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What was made: where, in which version, and what a user should know of it. `copied`: why nothing was linked."""
+
+    path: Path
+    dialect: str
+    remarks: tuple[str, ...]
+    copied: str | None
+
+
+def convert_package(package: Path, out: Path, dialect: str) -> Folder:
+    """Make `out` the package with its document as "v1" or "v1.8" says it; weights become hard links where possible.
+
+    For v1.8 the document of a text package is the loop that the released runtime drives with its own token policy:
+    it loads the one-pass form as well, and generates nothing from it. Raises MetadataError for what the version
+    cannot say, and PackageError for a folder that is no package or cannot be written.
+    """
+    name = next((name for name in forms.NAMES if (package / name).is_file()), None)
+    if name is None:
+        raise PackageError(
+            "has no inference_metadata.yaml; expected a package", at=str(package), remedy="build it again"
+        )
+    files.refuse(out, package)
+    document, remarks = _converted(package, name, dialect)
+    new = {forms.NAMES[0]: document} | _loop(package, dialect, remarks)
+    with files.staged(out) as stage:
+        copied, kept = _fill(package, stage, {*forms.NAMES, *_LEFT_OUT, _LOOP})
+        for path, data in new.items():
+            (stage / path).write_bytes(data)
+        known = sums.read(package) if (package / sums.SUMS).is_file() else {}
+        sums.write(stage, {path: digest for path, digest in known.items() if path in kept})
+    remarks += [f"{path} is left out: {why}" for path, why in _LEFT_OUT.items() if (package / path).is_file()]
+    return Folder(out, dialect, tuple(remarks), copied)
+
+
+def _converted(package: Path, name: str, dialect: str) -> tuple[bytes, list[str]]:
+    document = forms.read((package / name).read_bytes(), name)
+    if dialect == versions.dialect(document):
+        return (package / name).read_bytes(), []
+    runnable, remarks = _runnable(package) if dialect == "v1.8" else (None, [])
+    converted = _convert(package, name, runnable or document, dialect)
+    return yaml.write(forms.plain(converted.document)), [*remarks, *converted.remarks]
+
+
+def _runnable(package: Path) -> tuple[Document | None, list[str]]:
+    """The loop that the released runtime generates from; None, and why, for what is no text package of cabochon."""
+    try:
+        return served_document(open_decoder(package)), []
+    except (CabochonError, OSError) as error:
+        why = f"{error.at}: {error.message}" if isinstance(error, CabochonError) else str(error)
+        return None, [
+            f"the document says what it said before; a loop could not be derived from the package: {why}"
+        ]
+
+
+def _loop(package: Path, dialect: str, remarks: list[str]) -> dict[str, bytes]:
+    """The loop with policy graphs in the other version, where the package has it."""
+    if not (package / _LOOP).is_file():
+        return {}
+    document = forms.read((package / _LOOP).read_bytes(), _LOOP)
+    converted = _convert(package, _LOOP, document, dialect)
+    remarks += [f"{_LOOP}: {remark}" for remark in converted.remarks]
+    return {_LOOP: yaml.write(forms.plain(converted.document))}
+
+
+def _convert(package: Path, name: str, document: Document, dialect: str) -> forms.Converted:
+    said = [_object(package, "generation_config.json"), _object(package, "config.json")]
+    ends = sorted({token for config in said for token in end_tokens(config)})
+    return forms.convert(document, dialect, contents=_contents(package), ends=ends, at=name)
+
+
+def _fill(package: Path, stage: Path, without: set[str]) -> tuple[str | None, set[str]]:
+    """Link the files of the package into the stage, or copy them; why they were copied, and their names."""
+    copied, kept = None, set[str]()
+    for path in sorted(package.rglob("*")):
+        name = path.relative_to(package).as_posix()
+        if not path.is_file() or name in without or name == sums.SUMS:
+            continue
+        (stage / name).parent.mkdir(parents=True, exist_ok=True)
+        if (reason := files.hard_link(path.resolve(), stage / name)) is not None:
+            copied = copied or reason
+            files.copy(path, stage / name)
+        kept.add(name)
+    return copied, kept
+
+
+def open_decoder(package: Path) -> Decoder:
+    """The facts of a built package's decoder; no weight is read. Raises CabochonError for what is no text package."""
+    import onnx_ir as ir
+
+    from cabochon.gemma4 import read_text_config
+
+    config = _object(package, "config.json")
+    try:
+        model = ir.load(package / "model.onnx")
+    except Exception as error:  # protobuf and onnx_ir raise what they like
+        raise PackageError(f"no graph: {error}"[:200], at="model.onnx") from error
+    generation = _object(package, "generation_config.json")
+    tokenizer = package / "tokenizer.json"
+    names = _object(package, "tokenizer_config.json")
+    vocabulary = read_vocabulary(tokenizer, generation, config, names=names) if tokenizer.is_file() else None
+    return read_decoder(model, read_text_config(config), vocabulary, generation)
+
+
+def _object(package: Path, name: str) -> dict[str, Any]:
+    try:
+        return parse_object((package / name).read_bytes()) if (package / name).is_file() else {}
+    except ValueError as error:
+        raise PackageError(str(error), at=name) from None
+
+
+def _contents(package: Path) -> Mapping[int, str]:
+    """The texts of the added tokens by id, which v1 wants to know."""
+    added = _object(package, "tokenizer.json").get("added_tokens")
+    tokens = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    return {
+        token["id"]: token["content"]
+        for token in tokens
+        if isinstance(token.get("id"), int) and isinstance(token.get("content"), str)
+    }
