@@ -42,7 +42,7 @@ def read_vocabulary(tokenizer: Path, *configs: Mapping[str, Any], names: Mapping
     from tokenizers import Tokenizer
 
     try:
-        read = Tokenizer.from_file(str(tokenizer))
+        read = Tokenizer.from_buffer(tokenizer.read_bytes())  # a path may be no UTF-8
     except Exception as error:  # tokenizers raises plain Exception
         raise PackageError(f"not a tokenizer: {error}", at=str(tokenizer)) from error
     named = {

@@ -1,9 +1,10 @@
-"""What stands beside the weights of a package: graph, side files, documents, checksums; checked together."""
+"""What stands beside the weights of a package: graph, side files, documents, checksums; judged together."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from cabochon import files, sums
+from cabochon.errors import PackageError
 from cabochon.package.card import card
 from cabochon.package.facts import Digest, Facts
 from cabochon.package.genai_config import GENAI_CONFIG, genai_text
@@ -13,10 +14,11 @@ from cabochon.package.layout import GRAPH, Layout
 from cabochon.package.notices import requirements, source_license
 from cabochon.package.provenance import provenance
 from cabochon.package.side_files import travelling
-from cabochon.package.stage_check import check_graph
+from cabochon.validate import reports, validate
 
 __all__ = ["complete", "place_graph"]
 
+_SHOWN = 20  # findings that an error lists
 _DOCUMENTS = {
     CANONICAL: "the contract: ports, state and caches, for programs",
     ANNOTATED: "the same with comments, for people",
@@ -25,6 +27,7 @@ _DOCUMENTS = {
     GENAI_CONFIG: "what onnxruntime-genai asks for",
     "provenance.json": "source, command, versions, tensors used and unused",
     "SOURCE_LICENSE.md": "the licence of the checkpoint",
+    reports.EVIDENCE: "what `cabochon validate --quick` said when it was built",
     "runtime-requirements.txt": "the wheels it was built beside",
     sums.SUMS: f"checksums of all these files: `sha256sum -c {sums.SUMS}`",
 }
@@ -47,14 +50,27 @@ def place_graph(facts: Facts, layout: Layout, stage: Path) -> Facts:
     return replace(facts, digests={GRAPH: Digest(len(graph), files.sha256(stage / GRAPH))})
 
 
-def complete(facts: Facts, layout: Layout, stage: Path) -> None:
-    """The documents and the checksums of `stage`, in which all else stands; and the check of all of it.
+def complete(facts: Facts, stage: Path) -> None:
+    """The documents and the checksums of `stage`, in which all else stands; and the verdict on all of it.
 
-    Raises PackageError for a graph whose references are not to the bytes in the stage.
+    Raises PackageError where a rule finds an error.
     """
     _describe(facts, stage)
     sums.write(stage, {name: digest.sha256 for name, digest in facts.digests.items()})
-    check_graph(stage, layout.places)
+    _judge(stage)
+
+
+def _judge(stage: Path) -> None:
+    """All rules but those that read weights, which were hashed just now. The verdict is kept in the package."""
+    verdict = validate(stage, quick=True)
+    if verdict.errors:
+        shown = "\n".join(str(finding) for finding in verdict.errors[:_SHOWN])
+        raise PackageError(
+            f"the package that was written has {len(verdict.errors)} errors:\n{shown}",
+            at=str(stage),
+            remedy="this is a fault of cabochon, of the checkpoint's files or of the disk: build again, and report it",
+        )
+    reports.record(verdict, stage)
 
 
 def _describe(facts: Facts, stage: Path) -> None:

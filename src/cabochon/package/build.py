@@ -93,7 +93,11 @@ def build(
         digests = write_files(_unless_failed(graph, recipes), layout, stage, told)
         facts = _finished(graph.result(), digests, layout, stage)
         told.done()
-        nbytes = sum(path.stat().st_size for path in stage.iterdir() if path.name not in layout.links)
+        nbytes = sum(
+            path.stat().st_size
+            for path in stage.rglob("*")
+            if path.is_file() and path.name not in layout.links
+        )
     remarks = (*absent, *_remarks(facts, layout, license))
     return Built(out, target, precision, nbytes, time.monotonic() - started, remarks, bool(layout.links))
 
@@ -155,7 +159,7 @@ def _finished(facts: "Facts", digests: dict[str, Digest], layout: Layout, stage:
     from cabochon.package.assembly import complete
 
     facts = replace(facts, digests={**facts.digests, **digests}, linked=tuple(layout.links))
-    complete(facts, layout, stage)
+    complete(facts, stage)
     return facts
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from cabochon import __version__, files, sums
 from cabochon.validate.checking import Verdict
 from cabochon.validate.findings import Finding, Severity
-from cabochon.validate.rules import FAMILIES, load
+from cabochon.validate.rules import load
 
 __all__ = ["EVIDENCE", "MANUAL", "as_json", "evidence", "record", "sarif", "text"]
 
@@ -89,7 +89,6 @@ def evidence(verdict: Verdict) -> bytes:
             "name": "cabochon",
             "version": __version__,
             "rules": len(load()),
-            "families": FAMILIES,
             "versions": {"python": platform.python_version()} | {name: _installed(name) for name in _TOOLS},
         },
         "passed": verdict.passed,
