@@ -62,9 +62,9 @@ STEPS = np.load(checkpoints.TINY / "ref" / "drafter_steps.npz")
 def recorded(i: int, truth: Truth) -> tuple[np.ndarray, Shared]:
     """Inputs and keys of step `i`, all keys real, and the query behind them.
 
-    After a rejection transformers shows its drafter the key of the first rejected token too, and holds the query at that
-    token's position: one earlier than behind all the keys. Only distances count, so every key is turned by what is
-    missing.
+    After a rejection transformers shows its drafter the key of the first rejected token too, and holds the query at
+    that token's position: one earlier than behind all the keys. Only distances count, so every key is turned by what
+    is missing.
     """
     late = STEPS[f"{i}.kv_{F}_key"].shape[2] - int(STEPS[f"{i}.position_ids"].item())
     assert late in (0, 1)
@@ -279,7 +279,7 @@ def test_a_wrong_formula_would_show(ordered: Case, what: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 def test_half_precision_stays_close(target: str, checkpoint: str) -> None:
-    """Of an ordered head the scores of the tokens that both score: rounding may choose another of two close centroids."""
+    """Of an ordered head the tokens that both score: rounding may choose another of two close centroids."""
     drafter, truth = Drafter(CHECKPOINTS[checkpoint], target, "f16"), Truth(CHECKPOINTS[checkpoint])
     for length in (5, 40):
         shared, x = truth.keys(np.random.default_rng(length), length), inputs(truth, 1, 1)
