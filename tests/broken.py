@@ -22,6 +22,7 @@ from typing import Any
 import onnx
 
 from cabochon import sums
+from cabochon.files import sha256
 from cabochon.validate import Verdict, validate
 from packages import Packages
 
@@ -77,9 +78,25 @@ def copied(package: Path, to: Path) -> Path:
 
 
 def resum(package: Path) -> None:
-    """Write SHA256SUMS anew where there is one."""
-    if (package / sums.SUMS).exists():
-        sums.write(package, {})
+    """Write SHA256SUMS anew where there is one, and what provenance.json says of the files that were changed."""
+    if not (package / sums.SUMS).exists():
+        return
+    before = sums.read(package)
+    if (package / "provenance.json").exists():
+        _weigh_again(package, before)
+    sums.write(package, {})
+
+
+def _weigh_again(package: Path, before: Mapping[str, str]) -> None:
+    try:
+        provenance = json.loads((package / "provenance.json").read_bytes())
+    except ValueError:
+        return
+    for name, said in provenance.get("files", {}).items():
+        if (package / name).is_file() and said.get("sha256") == before.get(name) != sha256(package / name):
+            said |= {"bytes": (package / name).stat().st_size, "sha256": sha256(package / name)}
+            text = json.dumps(provenance, indent=2, ensure_ascii=False) + "\n"
+            (package / "provenance.json").write_text(text)
 
 
 def all_of(*hows: How) -> How:
