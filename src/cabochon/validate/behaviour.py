@@ -274,6 +274,8 @@ def workflow(package: Opened) -> Iterator[Found]:
 
 def feedable(package: Opened) -> Bench:
     """The bench of a package. Raises Skipped where its graphs cannot be fed."""
+    if package.document is None or package.document.pipeline is None:
+        raise Skipped("the document has no pipeline")
     made = bench(package)
     if made.unfeedable:
         raise Skipped(made.unfeedable)

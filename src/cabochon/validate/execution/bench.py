@@ -20,7 +20,11 @@ __all__ = ["SEED", "WORK", "Bench", "Driven", "bench", "constant"]
 
 SEED = 20261129  # of every random number that is fed
 WORK = 250e9  # multiplications that one run may take: weights × tokens; E2B then runs 53 tokens at a time
-_LEAST, _MOST = 24, 2048  # tokens of a run, whatever the model's size
+_LEAST, _MOST = (
+    24,
+    1056,
+)  # tokens of a run, whatever the model's size: the latter crosses a window of 512 twice
+_SHORT = 48  # tokens of a run that cannot cross the window
 _AHEAD = 4  # tokens that are fed behind a run, to see what it left
 
 
@@ -40,8 +44,8 @@ class Driven:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Those of them that are affordable, or the longest that is."""
-        return tuple(n for n in self.wanted if n + _AHEAD <= self.most) or (self.most - _AHEAD,)
+        """Those of them that are affordable; a single short one where none is."""
+        return tuple(n for n in self.wanted if n + _AHEAD <= self.most) or (min(self.most - _AHEAD, _SHORT),)
 
     @property
     def unreached(self) -> tuple[int, ...]:

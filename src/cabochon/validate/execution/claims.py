@@ -12,6 +12,7 @@ __all__ = ["LOUD", "appended", "evicted", "forked", "kept", "reused", "rolled_ba
 # What is written over entries that nothing may read: far larger than keys and values are, of random sign. Not NaN: a
 # kernel that multiplies such an entry by a probability of 0 reads it in vain, and is right.
 LOUD = 64.0
+_DETOUR = 64  # tokens
 
 
 def reused(one: Driven) -> Iterator[str]:
@@ -55,9 +56,9 @@ def evicted(one: Driven, group: str, window: int) -> Iterator[str]:
 
 
 def rolled_back(one: Driven, group: str, positions: int) -> Iterator[str]:
-    """Other tokens fed, their entries cut off again, and on: against never having fed them."""
+    """Other tokens fed, at most 64, their entries cut off again, and on: against never having fed them."""
     for n in one.lengths:
-        k = max(1, min(positions, one.most - n - 1))
+        k = max(1, min(positions, _DETOUR, one.most - n - 1))
         state = one.run([one.ids(n)]).state
         astray = one.decoder.step(state, one.ids(k, turn=1)).state
 

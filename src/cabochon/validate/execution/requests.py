@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from cabochon.errors import CabochonError
 from cabochon.metadata.document import DTYPES, Input
 from cabochon.metadata.vocabulary import end_tokens
 from cabochon.validate.described import Described
 from cabochon.validate.execution.bench import Bench, Driven, constant
 from cabochon.validate.execution.decoder import State, Step
+from cabochon.validate.execution.runner import UNDRIVEN, undriven
 from cabochon.validate.execution.workflow import Execution
 
 __all__ = ["carried_out", "impossible"]
@@ -29,19 +29,23 @@ _GREEDY = {
 def impossible(one: Described) -> str:
     """Why the steps of a document cannot be carried out here; "" where they can."""
     others = [name for name, c in one.workflow.components.items() if c.implementation.kind != "onnx"]
-    return f"{one.name}: the runtime brings {', '.join(others)}, not the package" if others else ""
+    if others:
+        return f"{one.name}: the runtime brings {', '.join(others)}, not the package"
+    roles = {role for c in one.workflow.components.values() for role in c.ports.roles.values()}
+    makes_tokens = any(output.role == "tokens" for output in one.workflow.outputs.values())
+    return f"{one.name}: no port has the role logits" if makes_tokens and "logits" not in roles else ""
 
 
 def carried_out(bench: Bench, one: Described, driven: Driven) -> Iterator[tuple[str, str, str]]:
     """(where, found, expected): the steps of a document against the decoder driven directly."""
-    rows = (1, 2) if driven.rows_aligned() else (1,)
     tokens = [name for name, output in one.workflow.outputs.items() if output.role == "tokens"]
-    for count in rows:
-        for n in dict.fromkeys((driven.lengths[0], max(1, driven.lengths[-1] - _NEW))):
-            request = Request(bench, one, driven, driven.ids(n, rows=count), driven.decoder.empty(count))
-            yield from request.generated(tokens) if tokens else request.passed()
-            if tokens and request.endable:
-                yield from request.ending().generated(tokens)
+    short, long = driven.lengths[0], max(1, driven.lengths[-1] - _NEW)
+    sizes = [(1, short), (1, long), *([(2, short)] if driven.rows_aligned() else [])]
+    made = [Request(bench, one, driven, driven.ids(n, rows), driven.decoder.empty(rows)) for rows, n in sizes]
+    for request in made:
+        yield from request.generated(tokens) if tokens else request.passed()
+    if tokens and made[-1].endable:
+        yield from made[-1].ending().generated(tokens)
 
 
 @dataclass(frozen=True)
@@ -141,8 +145,8 @@ class Request:
         wanted, clear = greedy(self.driven, self.ids, _NEW)
         try:
             emitted = self.run()
-        except CabochonError as error:
-            yield error.at, error.message, "steps that can be carried out"
+        except UNDRIVEN as error:
+            yield self._stuck(error)
             return
         for output in outputs:
             rows = [
@@ -159,8 +163,12 @@ class Request:
                         f"the decoder's own greedy ids {expected}",
                     )
 
+    def _stuck(self, error: Exception) -> tuple[str, str, str]:
+        at = getattr(error, "at", "") or self.document.at("steps")
+        return at, undriven(error), "steps that can be carried out"
+
     def _other(self, got: list[int], expected: list[int], clear: list[bool]) -> bool:
-        """Not the same ids up to the end, which may be emitted or not. Of a choice too close to call nothing is asked."""
+        """Not the same ids up to the end, which may be emitted or not. A choice too close to call ends the question."""
         last = next((i for i, token in enumerate(expected) if token in self.ends), len(expected))
         for a, b, sure in zip(got, expected[: last + 1], clear, strict=False):
             if a != b:
@@ -177,8 +185,8 @@ class Request:
         for request, step in ((self, first), (then, second)):
             try:
                 emitted = request.run()
-            except CabochonError as error:
-                yield error.at, error.message, "steps that can be carried out"
+            except UNDRIVEN as error:
+                yield self._stuck(error)
                 return
             yield from request.compared(emitted, step)
 

@@ -10,6 +10,7 @@ from cabochon.validate.graph import Graph
 
 __all__ = ["UNDRIVEN", "Runner", "natural", "undriven", "unfeedable"]
 
+_SMALL = 64 << 20  # bytes of weights up to which a second thread costs more than it gives
 _LONGEST = 400  # characters of a message of onnxruntime
 # What a graph or a document that contradicts the other makes of a run: onnxruntime refuses, or numpy does.
 UNDRIVEN = (CabochonError, ValueError, IndexError, KeyError)
@@ -26,6 +27,9 @@ class Runner:
 
         options: Any = ort.SessionOptions()
         options.log_severity_level = 4  # faults are raised
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # runs are short and many
+        if sum(weight.nbytes for weight in graph.initializers.values()) < _SMALL:
+            options.intra_op_num_threads = 1
         self.graph = graph
         target = graph.properties.get("cabochon.target")
         chosen = chosen_provider(None, target, ort.get_available_providers())

@@ -79,9 +79,15 @@ def optional(one: Driven, stated: Mapping[str, np.ndarray]) -> Iterator[tuple[st
             yield name, f"left out, {undriven(error)}"
             continue
         if name in stated:
-            apart = one.beyond(left_out, one.decoder.runner.run({**without_it, name: stated[name]}))
-            if apart:
+            given = one.decoder.runner.run({**without_it, name: stated[name]})
+            if apart := _shaped(left_out, given) or one.beyond(left_out, given):
                 yield (
                     name,
                     f"left out, the graph does not take the stated default {stated[name].tolist()}: {apart}",
                 )
+
+
+def _shaped(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> str:
+    """The first of the results whose shapes differ, in words."""
+    pairs = ((name, value.shape, other[name].shape) for name, value in one.items())
+    return next((f"{name} is {list(a)} in place of {list(b)}" for name, a, b in pairs if a != b), "")

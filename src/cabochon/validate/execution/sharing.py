@@ -17,7 +17,7 @@ _SPARE = 5  # columns of a shared buffer that stay unused
 
 def in_place(one: Driven) -> Iterator[str]:
     """Past and present as one buffer with room to spare, against two that grow: a prefill, a chunk, single tokens."""
-    sizes = (one.lengths[-1] - 3, 3, 1, 1)
+    sizes = (max(1, one.lengths[-1] - 3), 3, 1, 1)
     chunks = [one.ids(size, turn=turn) for turn, size in enumerate(sizes)]
     shared, state = _roomy(one, sum(sizes) + _SPARE), one.decoder.empty()
     for chunk in chunks:
