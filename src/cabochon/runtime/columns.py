@@ -24,9 +24,12 @@ class Eviction:
     slack: int
 
     @classmethod
-    def usual(cls, window: int) -> "Eviction":
-        """Room to rewind 16 tokens; a copy after every quarter of a window, or every 16 tokens."""
-        return cls(window, reserve=16, slack=max(16, window // 4))
+    def usual(cls, window: int, drafts: int = 0) -> "Eviction":
+        """Room to rewind 16 tokens; a copy after every quarter of a window, or every 16 tokens.
+
+        Where a step may take back `drafts` tokens, two more than these stay: a drafter sees window + 1 keys.
+        """
+        return cls(window, reserve=max(16, drafts + 2), slack=max(16, window // 4))
 
     @property
     def keep(self) -> int:

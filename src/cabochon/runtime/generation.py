@@ -9,6 +9,7 @@ import numpy as np
 from cabochon.runtime.flow import Detokenizer, Stops
 from cabochon.runtime.sampling import Sampler
 from cabochon.runtime.state import State
+from cabochon.runtime.tally import Speculation, Tally
 from cabochon.runtime.tokens import Tokens
 
 
@@ -40,6 +41,13 @@ class Generation:
     finish_reason: str
     prompt_ids: list[int]
     timings: Timings
+    speculation: Speculation | None = None
+    """None where the answer was decoded plainly."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know of how it was made."""
+        return self.speculation.remarks if self.speculation else ()
 
 
 @dataclass
@@ -59,15 +67,24 @@ class Row:
     prefilled: float = 0.0
     began: float = field(default_factory=time.perf_counter)
     ended: float = 0.0
+    tally: Tally | None = None
 
     def __post_init__(self) -> None:
         self._flow = None if self.tokens is None else Detokenizer(self.tokens)
-        self._so_far = list(self.prompt)
+        self.so_far = list(self.prompt)
 
     def take(self, logits: np.ndarray) -> str:
         """Draw the next token from logits [V]; the text that became certain."""
-        token = self.sampler(self._so_far, logits)
-        self._so_far.append(token)
+        return self.commit(self.scores(logits))
+
+    def scores(self, logits: np.ndarray) -> np.ndarray:
+        """What the next token is drawn from: the logits [V] after penalty and hooks."""
+        return self.sampler.scores(self.so_far, logits)
+
+    def commit(self, scores: np.ndarray) -> str:
+        """Draw the next token from its scores [V]; the text that became certain."""
+        token = self.sampler.draw(scores)
+        self.so_far.append(token)
         self.ids.append(token)
         if token in self.eos:
             return self._finish("eos")
@@ -94,9 +111,8 @@ class Row:
         ended = self.ended or time.perf_counter()
         prefill = (self.prefilled or ended) - self.began
         timings = Timings(len(self.prompt), self.reused, len(self.ids), prefill, ended - self.began - prefill)
-        return Generation(
-            self.text, list(self.ids), self.finish_reason or "closed", list(self.prompt), timings
-        )
+        reason, speculation = self.finish_reason or "closed", self.tally and self.tally.figures(len(self.ids))
+        return Generation(self.text, list(self.ids), reason, list(self.prompt), timings, speculation)
 
 
 def answer(state: State, row: Row) -> Generator[str, None, None]:

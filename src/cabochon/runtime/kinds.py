@@ -11,6 +11,8 @@ import numpy as np
 from cabochon.errors import PackageError, RequestError
 
 MOST = 2**63 - 1
+MOST_DRAFT_TOKENS = 64
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,10 @@ def whole(least: int, most: int = MOST, note: str = "") -> Kind:
     return Kind(f"a whole number from {least}{f' to {most}' if most < MOST else ''}{note}", read)
 
 
+def _draft_tokens(value: Any) -> int | str:
+    return value if isinstance(value, str) and value == AUTO else whole(1, MOST_DRAFT_TOKENS).read(value)
+
+
 def _number(expected: str, good: Callable[[float], bool]) -> Kind:
     def read(value: Any) -> float:
         _require(_is_real(value) and good(float(value)))
@@ -94,6 +100,11 @@ def _functions(value: Any) -> tuple[Callable[..., Any], ...]:
     return tuple(value)
 
 
+def _proposer(value: Any) -> Any:
+    _require(value == "prompt-lookup" or callable(getattr(value, "propose", None)))
+    return value
+
+
 def _ids(value: Any) -> tuple[int, ...]:
     return tuple(map(whole(0).read, value if isinstance(value, list | tuple) else (value,)))
 
@@ -127,6 +138,10 @@ KINDS: Mapping[str, Kind] = {
     "do_sample": _FLAG,
     "greedy": _FLAG,
     "ignore_eos": _FLAG,
+    "speculation": _FLAG,
+    "num_draft_tokens": Kind(f"a whole number from 1 to {MOST_DRAFT_TOKENS}, or '{AUTO}'", _draft_tokens),
+    "num_assistant_tokens": whole(1),
+    "proposer": Kind("'prompt-lookup' or an object with a method `propose`", _proposer),
     "parse_special": _FLAG,
     "stop": Kind("text or a list of texts", _texts),
     "hooks": Kind("a list of functions", _functions),

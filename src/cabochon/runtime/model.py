@@ -3,20 +3,26 @@
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack, overload
+from typing import Any, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 
+from cabochon.errors import RequestError
 from cabochon.runtime import memory
 from cabochon.runtime.chat import Message
 from cabochon.runtime.columns import Eviction, eviction_limit
+from cabochon.runtime.draft_length import Adaptive, DraftLength, Fixed
+from cabochon.runtime.drafter import Drafter
 from cabochon.runtime.flow import Stops
 from cabochon.runtime.folder import Folder, open_folder
 from cabochon.runtime.generation import Generation, Row, answer, answer_all
+from cabochon.runtime.pair import TARGET, is_pair
 from cabochon.runtime.prompts import Prompt, Prompts, is_batch, lacking
+from cabochon.runtime.proposers import DrafterProposer, Proposer, named_proposer
 from cabochon.runtime.request import MAX_NEW_TOKENS, Options, Request, check_positions, read_request
 from cabochon.runtime.sampling import Sampler
 from cabochon.runtime.session import Session
+from cabochon.runtime.speculation import speculate
 from cabochon.runtime.state import PREFILL_CHUNK, State, stack
 
 
@@ -34,35 +40,41 @@ def load(
     provider: str | None = None,
     provider_options: Mapping[str, Any] | None = None,
     session_options: Mapping[str, Any] | None = None,
+    proposer: Proposer | Literal["prompt-lookup"] | None = None,
 ) -> "Model":
-    """Open a package and make it ready to generate.
+    """Open a package, or the pair of a target and its drafter, and make it ready to generate.
 
     `threads` per operator (default: one per core); `provider` "cpu", "cuda", "webgpu", "dml", "openvino" or an
     onnxruntime name (default: the target's own where installed, else the CPU); `provider_options` and `session_options`
-    go to onnxruntime as they are. Raises PackageError for a package that is not right, RequestError for what cannot be
-    done with it here.
+    go to onnxruntime as they are. `proposer` makes speculative decoding possible with a package alone, and takes the
+    drafter's place in a pair. Raises PackageError for a package that is not right, RequestError for what cannot be done
+    with it here.
     """
-    folder = open_folder(package)
-    session = Session(
-        folder.path / "model.onnx",
-        threads=threads,
-        provider=provider,
-        provider_options=provider_options,
-        session_options=session_options,
+    options: dict[str, Any] = dict(
+        threads=threads, provider=provider, provider_options=provider_options, session_options=session_options
     )
-    return Model(folder, session)
+    path = Path(package)
+    pair = is_pair(path)
+    folder = open_folder(path / TARGET if pair else path)
+    session = Session(folder.path / "model.onnx", **options)
+    if proposer is not None:
+        chosen = named_proposer(proposer)
+    else:
+        chosen = DrafterProposer(Drafter(path, session, **options)) if pair else None
+    return Model(folder, session, chosen)
 
 
 class Model:
     """A loaded package. The caches of one conversation stay between calls, so a next turn costs only what is new.
 
     `session` holds the ports and the provider, `tokens` the tokenizer, `chat` the template (None where the package has
-    none), `eos_token_ids` the union of all files, `remarks` what the package asks for and is not followed.
+    none), `eos_token_ids` the union of all files, `remarks` what the package asks for and is not followed, `proposer` who
+    proposes tokens in speculative decoding (None: nobody).
     """
 
-    def __init__(self, folder: Folder, session: Session) -> None:
+    def __init__(self, folder: Folder, session: Session, proposer: Proposer | None = None) -> None:
         """See `load`."""
-        self.folder, self.session = folder, session
+        self.folder, self.session, self.proposer = folder, session, proposer
         self._prompts = Prompts(folder, session.ports.vocabulary)
         self.tokens, self.chat = self._prompts.tokens, self._prompts.chat
         end = self.tokens.id_of(self.tokens.named.get("eos_token")) if self.tokens else None
@@ -71,6 +83,7 @@ class Model:
         window = session.ports.contract.window
         self.eviction = None if window is None else Eviction.usual(window)
         self._kept: State | None = None
+        self._as_many_as_pay = Adaptive()
 
     @overload
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Generation: ...
@@ -120,7 +133,14 @@ class Model:
         self._kept = None
 
     def _request(self, options: Mapping[str, Any]) -> Request:
-        return read_request(options, self.folder.generation)
+        request = read_request(options, self.folder.generation)
+        if request.speculation and self.proposer is None:
+            raise RequestError(
+                "nobody is there to propose tokens",
+                at="speculation",
+                remedy="load a pair of a target and its drafter, or load with proposer='prompt-lookup'",
+            )
+        return request
 
     def _admit(self, lengths: Sequence[int], new: int, chunk: int, *, held: int = 0, extra: int = 0) -> None:
         """Raise RequestError with the bytes where rows of these lengths and `new` tokens each would not fit."""
@@ -149,12 +169,27 @@ class Model:
 
     def _answer(self, row: Row, request: Request) -> Generator[str, None, None]:
         """Decode one row on the kept state and keep it again, whatever happens: a state is whole between its steps."""
+        length = self._draft_length(request)
         state = self._resume(row.prompt, request.chunk)
         row.reused = state.length
         try:
-            yield from answer(state, row)
+            yield from self._decoded(state, row, length)
         finally:
             self._kept = state
+
+    def _decoded(self, state: State, row: Row, length: DraftLength | None) -> Generator[str, None, None]:
+        if length is None or self.proposer is None:
+            return answer(state, row)
+        return speculate(state, row, self.proposer, length)
+
+    def _draft_length(self, request: Request) -> DraftLength | None:
+        """None for plain decoding. From now on sliding caches keep what so long drafts need."""
+        if self.proposer is None or request.speculation is False:
+            return None
+        length = Fixed(request.num_draft_tokens) if request.num_draft_tokens else self._as_many_as_pay
+        if self.eviction is not None and self.eviction.reserve < length.most + 2:
+            self.eviction = Eviction.usual(self.eviction.window, length.most)
+        return length
 
     def _resume(self, prompt: Sequence[int], chunk: int) -> State:
         """The kept state, rewound to what it shares with the prompt but for its last token; else a fresh one."""
@@ -165,13 +200,19 @@ class Model:
         if not state.can_rewind(shared):
             return self.state(chunk)
         state.rewind(shared)
-        state.chunk = chunk
+        state.chunk, state.eviction = chunk, self.eviction
         return state
 
     def _answer_batch(self, prompts: Sequence[list[int]], request: Request) -> list[Generation]:
         rows = [self._row(ids, request, n) for n, ids in enumerate(prompts)]
         self._admit([len(ids) for ids in prompts], max(row.limit for row in rows), request.chunk)
-        answer_all(*self._filled(rows, request.chunk), rows)
+        length = self._draft_length(request)
+        if length is None:
+            answer_all(*self._filled(rows, request.chunk), rows)
+            return [row.generation() for row in rows]
+        for row in rows:
+            for _ in self._decoded(self.state(request.chunk), row, length):
+                pass
         return [row.generation() for row in rows]
 
     def _filled(self, rows: Sequence[Row], chunk: int) -> tuple[State, list[np.ndarray]]:

@@ -12,6 +12,7 @@ from cabochon.errors import PackageError
 PREFIX = "cabochon."
 KEYS = ("target", "precision", "mask", "max_positions")
 OPTIONAL = ("sliding_window", "embed_scale")
+DRAFTER = "drafter"  # the value of cabochon.model in a graph that is no decoder of text
 MASKS = ("anywhere", "left-justified")
 DTYPES = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 REBUILD = "build the package again with this version of cabochon"

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from cabochon.errors import RequestError
-from cabochon.runtime.kinds import checked
+from cabochon.runtime.kinds import AUTO, checked
 from cabochon.runtime.sampling import Hook, Sampling, sampling
 from cabochon.runtime.state import PREFILL_CHUNK
 
@@ -37,6 +37,10 @@ class Options(TypedDict, total=False):
     """Functions (ids so far, logits [V] float32) -> logits [V], in this order, before the temperature."""
     prefill_chunk: int | None
     """The most prompt tokens of one step; left out: 512."""
+    speculation: bool | None
+    """False: decode plainly, though a drafter or another proposer is loaded. True asks for one."""
+    num_draft_tokens: int | Literal["auto"] | None
+    """How many tokens are proposed in a round of speculative decoding; left out: "auto", as many as pay."""
     parse_special: bool
     """True: control tokens written in raw text are meant. Without it they are letters."""
     template: Mapping[str, Any] | None
@@ -45,7 +49,10 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Request:
-    """Options, checked and completed. `limit` is None where the caller left the number of tokens open."""
+    """Options, checked and completed.
+
+    `limit` is None where the caller left the number of tokens open, `num_draft_tokens` where it is as many as pay.
+    """
 
     how: Sampling
     limit: int | None
@@ -55,6 +62,8 @@ class Request:
     chunk: int
     parse_special: bool
     template: Mapping[str, Any]
+    speculation: bool | None = None
+    num_draft_tokens: int | None = None
 
     def room(self, tokens: int, positions: int, usual: int = MAX_NEW_TOKENS) -> int:
         """How many tokens may follow a prompt of `tokens`; raise RequestError where they exceed the positions."""
@@ -94,4 +103,6 @@ def read_request(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Req
         chunk=given.get("prefill_chunk", PREFILL_CHUNK),
         parse_special=given.get("parse_special", False),
         template=given.get("template", {}),
+        speculation=given.get("speculation"),
+        num_draft_tokens=None if given.get("num_draft_tokens") == AUTO else given.get("num_draft_tokens"),
     )

@@ -26,6 +26,15 @@ class Room:
             self._stretches[free] = np.empty(count + count // 8, self._stretches[free].dtype)
         return ort.OrtValue.ortvalue_from_numpy(self._stretches[free][:count].reshape(shape))
 
+    def shortened(self, value: ort.OrtValue, columns: int) -> ort.OrtValue:
+        """The first columns of the cache [1, 1, columns, size] where it lies; copied where it lies on no stretch."""
+        count, shape = columns * value.shape()[3], (1, 1, columns, value.shape()[3])
+        for stretch in self._stretches:
+            if _holds(stretch, value):
+                first = (value.data_ptr() - stretch.ctypes.data) // stretch.itemsize
+                return ort.OrtValue.ortvalue_from_numpy(stretch[first : first + count].reshape(shape))
+        return ort.OrtValue.ortvalue_from_numpy(value.numpy()[:, :, :columns].copy())
+
 
 def _holds(stretch: np.ndarray, value: ort.OrtValue) -> bool:
     """True where the value lies on the stretch; one that lost its front columns begins within it."""

@@ -1,5 +1,6 @@
 """From logits to one token. All arithmetic is numpy's; steps come in the order of transformers' generate()."""
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,16 +91,40 @@ def _nucleus(probabilities: np.ndarray, top_p: float) -> np.ndarray:
     return kept
 
 
+def gumbel(key: int, ids: np.ndarray) -> np.ndarray:
+    """Standard Gumbel noise for each id, float64; the same whenever `key` and id are the same.
+
+    Uniform numbers are those of SplitMix64 (Steele et al. 2014) seeded with `key`, the id being the place in its
+    sequence.
+    """
+    with np.errstate(over="ignore"):
+        z = np.uint64(key) + (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return -np.log(-np.log(((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53))
+
+
 class Sampler:
-    """Draws the tokens of one row; two samplers of one seed draw alike."""
+    """Draws the tokens of one row; two samplers of one seed draw alike.
+
+    A draw takes the largest of log-probability plus noise (Gumbel 1954), and the noise is a function of the seed, of
+    how many tokens were drawn before, and of the token's id. So `guess` can draw with the noise of a draw to come: from
+    probabilities that are nearly the same comes nearly always the same token.
+    """
 
     def __init__(self, how: Sampling, hooks: Sequence[Hook] = (), *, row: int = 0) -> None:
         """`row` is added to the seed, so the rows of a batch draw apart."""
         self.how, self.hooks = how, tuple(hooks)
         self._random = np.random.default_rng(None if how.seed is None else how.seed + row)
+        self._keys = deque[int]()  # of the draws to come
 
     def __call__(self, ids: Sequence[int], logits: np.ndarray) -> int:
         """The next token after `ids`, from logits [V]."""
+        return self.draw(self.scores(ids, logits))
+
+    def scores(self, ids: Sequence[int], logits: np.ndarray) -> np.ndarray:
+        """The logits [V] after penalty and hooks, which is what a token is drawn from."""
         if not _drawable(logits):
             raise PackageError(
                 "the largest logit is NaN or infinite; expected a number",
@@ -109,11 +134,29 @@ class Sampler:
         logits = self._penalised(ids, logits)
         for hook in self.hooks:
             logits = self._hooked(hook, ids, logits)
+        return logits
+
+    def draw(self, scores: np.ndarray) -> int:
+        """The next token. Each call is one draw."""
         if self.how.greedy:
-            return int(logits.argmax())
-        allowed, probabilities = candidates(logits, self.how)
-        place = np.searchsorted(np.cumsum(probabilities), self._random.random(), side="right")
-        return int(allowed[min(place, len(allowed) - 1)])
+            return int(scores.argmax())
+        token = self._pick(scores, self._key(0))
+        self._keys.popleft()
+        return token
+
+    def guess(self, ahead: int, logits: np.ndarray) -> int:
+        """What the draw that comes after `ahead` more would take if its scores were these logits [V]."""
+        return int(logits.argmax()) if self.how.greedy else self._pick(logits, self._key(ahead))
+
+    def _pick(self, scores: np.ndarray, key: int) -> int:
+        ids, probabilities = candidates(scores, self.how)
+        with np.errstate(divide="ignore"):
+            return int(ids[(np.log(probabilities) + gumbel(key, ids)).argmax()])
+
+    def _key(self, ahead: int) -> int:
+        while len(self._keys) <= ahead:
+            self._keys.append(int(self._random.integers(2**64, dtype=np.uint64)))
+        return self._keys[ahead]
 
     @staticmethod
     def _hooked(hook: Hook, ids: Sequence[int], logits: np.ndarray) -> np.ndarray:

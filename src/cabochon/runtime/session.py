@@ -1,4 +1,4 @@
-"""One onnxruntime session, with values bound to its ports instead of copied through Python."""
+"""onnxruntime sessions, with values bound to its ports instead of copied through Python."""
 
 import mmap
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ import onnxruntime as ort
 
 from cabochon.errors import PackageError, RequestError
 from cabochon.runtime.kinds import checked
-from cabochon.runtime.ports import PREFIX, Cache, Ports, read_contract, read_ports
+from cabochon.runtime.ports import PREFIX, Argument, Cache, Ports, read_contract, read_ports
 
 CPU = "CPUExecutionProvider"
 PROVIDERS = {
@@ -24,8 +24,8 @@ OPTIONS = ("threads", "provider", "provider_options", "session_options")
 DEVICES = {"CUDAExecutionProvider": "cuda"}  # where caches live; host memory for all others
 
 
-class Session:
-    """A loaded graph: its ports, the provider that runs it, and one method that runs it."""
+class Graph:
+    """A graph in an onnxruntime session: the provider that runs it, and one method that runs it."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Session:
         `provider_options` and `session_options` are onnxruntime's own. Worth knowing of the latter:
         "session.disable_prepacking" = "1" spares the packed copy of every f32 weight on a CPU, at slower products.
 
-        Raises PackageError for a graph that is not a text decoder of ours, RequestError for a provider that is not
-        installed and for bfloat16, which onnxruntime runs on no CPU.
+        Raises PackageError for a graph that does not load, RequestError for a provider that is not installed and for
+        bfloat16, which onnxruntime runs on no CPU.
         """
         given = checked(
             {"threads": threads, "provider": provider, "provider_options": provider_options}
@@ -53,15 +53,23 @@ class Session:
         chosen = chosen_provider(provider, peek(path, "target"), ort.get_available_providers())
         options = _options(given["threads"], given["session_options"] or {})
         self._session = _open(path, chosen, provider_options or {}, options)
-        contract = read_contract(self._session.get_modelmeta().custom_metadata_map)
         self.provider: str = self._session.get_providers()[0]
         self.device = DEVICES.get(self.provider, "cpu")
-        self.ports: Ports = read_ports(
-            self._session.get_inputs(),
-            self._session.get_overridable_initializers(),
-            self._session.get_outputs(),
-            contract,
-        )
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The metadata properties of the file."""
+        return self._session.get_modelmeta().custom_metadata_map
+
+    @property
+    def inputs(self) -> Mapping[str, Argument]:
+        """Inputs that must be given, by name."""
+        return {a.name: a for a in self._session.get_inputs()}
+
+    @property
+    def outputs(self) -> Mapping[str, Argument]:
+        """Outputs by name."""
+        return {a.name: a for a in self._session.get_outputs()}
 
     def put(self, array: np.ndarray) -> ort.OrtValue:
         """A value on the session's device; in host memory it is the array itself, not a copy.
@@ -72,10 +80,6 @@ class Session:
         return ort.OrtValue.ortvalue_from_numpy(
             array if array.flags.owndata else array.copy(), self.device, 0
         )
-
-    def empty(self, cache: Cache, rows: int) -> ort.OrtValue:
-        """A cache without columns."""
-        return self.put(np.empty((rows, cache.heads, 0, cache.size), self.ports.dtype))
 
     def run(
         self,
@@ -119,6 +123,24 @@ class Session:
                 at=self.provider,
                 remedy="where memory is short ask for less at once; else the package does not fit this provider",
             ) from error
+
+
+class Session(Graph):
+    """The graph of a text decoder with its ports."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        """See `Graph`; raise PackageError for a graph that is not a text decoder of ours."""
+        super().__init__(path, **options)
+        self.ports: Ports = read_ports(
+            self.inputs.values(),
+            self._session.get_overridable_initializers(),
+            self.outputs.values(),
+            read_contract(self.metadata),
+        )
+
+    def empty(self, cache: Cache, rows: int) -> ort.OrtValue:
+        """A cache without columns."""
+        return self.put(np.empty((rows, cache.heads, 0, cache.size), self.ports.dtype))
 
 
 def peek(path: Path, key: str) -> str | None:

@@ -121,13 +121,17 @@ class State:
 
     def prefill(self, ids: Sequence[int], *, chunk: int | None = None) -> np.ndarray:
         """Feed the tokens of one row, at least one, in chunks; the logits [V] of the last one."""
+        logits = self.feed(ids, chunk=chunk).logits
+        assert logits is not None
+        return logits[0, -1]
+
+    def feed(self, ids: Sequence[int], *, chunk: int | None = None, hidden: bool = False) -> Output:
+        """Feed the tokens of one row, at least one, in chunks; what the step of the last one gives."""
         size: int = self.chunk if chunk is None else read("chunk", chunk)
         for start in range(0, len(ids) - size, size):
             self.step([ids[start : start + size]], keep=None)
         rest = max(0, len(ids) - 1) // size * size
-        logits = self.step([ids[rest:]]).logits
-        assert logits is not None
-        return logits[0, -1]
+        return self.step([ids[rest:]], hidden=hidden)
 
     def can_rewind(self, position: int) -> bool:
         """True where the sliding caches still hold what the token at `position` would see."""
@@ -150,6 +154,7 @@ class State:
             return
         mask = self.mask & (np.cumsum(self.mask, 1) <= position)
         self.tokens, self.mask = [self.tokens[0][:position]], mask
+        self._shorten()
         self._compact_when_due()
 
     def select(self, rows: Sequence[int]) -> None:
@@ -169,6 +174,18 @@ class State:
             for c in self.caches
         }
         self.values, self.mask, self.evicted = values, self.mask[:, used], int(used[: self.evicted].sum())
+
+    def _shorten(self) -> None:
+        """Drop the last columns where no row has a token in them, if that moves no memory: one row, one head each."""
+        columns = int(self.mask.any(0).nonzero()[0][-1]) + 1
+        lone = self.rows == 1 and all(c.heads == 1 for c in self.caches) and self.session.device == "cpu"
+        if not lone or columns in (self.mask.shape[1], self.evicted):
+            return
+        self.values = {
+            c.past: self._rooms[c.past].shortened(self.values[c.past], columns - self.evicted * c.sliding)
+            for c in self.caches
+        }
+        self.mask = self.mask[:, :columns]
 
     def _compact_when_due(self) -> None:
         unused = int((~self.mask.any(0)).sum())

@@ -1,0 +1,24 @@
+"""Which proposals are kept. The target draws every token as it would without them; a proposal that is this very token
+was right. So an answer is the same whoever proposes, and proposals only say how many tokens one step yields."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+RESOLUTION = 2.0**-15
+
+
+def matching(drafts: Sequence[int], drawn: Sequence[int]) -> int:
+    """How many drafts, from the first on, are what was drawn."""
+    pairs = zip(drafts, drawn, strict=False)
+    return next((n for n, (draft, token) in enumerate(pairs) if draft != token), min(len(drafts), len(drawn)))
+
+
+def too_close(scores: np.ndarray, logits: np.ndarray) -> bool:
+    """True where the largest of the scores [V] leads by less than float32 steps of several tokens may err.
+
+    A step of several tokens sums attention in another order than a step of one: 0.7e-6 of the largest logit apart were
+    measured over 80 tokens of a trained model, and `RESOLUTION` is 40 times as much.
+    """
+    margin = RESOLUTION * float(np.abs(logits).max())
+    return int(np.count_nonzero(scores >= scores.max() - margin)) > 1
