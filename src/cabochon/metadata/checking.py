@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cabochon.metadata.addresses import Path, Problem, in_words
-from cabochon.metadata.document import Document
+from cabochon.metadata.document import READING, Document
 
 __all__ = ["typed"]
 
@@ -30,7 +30,7 @@ _EXPECTED = {
 def typed(data: Any) -> Document | tuple[Problem, ...]:
     """The document, or all that keeps `data` from being one."""
     try:
-        return Document.model_validate(data)
+        return Document.model_validate(data, context=READING)
     except ValidationError as error:
         return _problems(error, data)
 

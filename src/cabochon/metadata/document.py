@@ -85,7 +85,9 @@ from cabochon.metadata.parts.package import (
     ToolProtocol,
 )
 from cabochon.metadata.parts.part import (
+    ALWAYS,
     DTYPES,
+    READING,
     Axis,
     Count,
     Dtype,
@@ -188,7 +190,9 @@ from cabochon.metadata.parts.workflow import (
 )
 
 __all__ = [
+    "ALWAYS",
     "DTYPES",
+    "READING",
     "AcceptedByComponent",
     "AcceptedByRuntime",
     "AcceptedPath",

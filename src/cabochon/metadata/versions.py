@@ -12,6 +12,7 @@ from typing import Any
 from cabochon.errors import MetadataError
 from cabochon.metadata.addresses import Problem, dotted, in_words
 from cabochon.metadata.document import (
+    ALWAYS,
     CandidateTree,
     Component,
     Document,
@@ -27,6 +28,7 @@ from cabochon.metadata.document import (
     Part,
     Preprocessing,
     Profile,
+    Revisions,
     RuntimeConfigurable,
     RuntimeRole,
     Session,
@@ -90,6 +92,8 @@ GATES = (
     Gate(Tokenizer, "vocab_size", _ALWAYS, needed=_V1),
     Gate(Tokenizer, "special_tokens", _V1, only=dict),
     Gate(Tokenizer, "special_tokens", _since(2), only=SpecialTokenIds),
+    Gate(RuntimeRole, "version", _ALWAYS, needed=_ALWAYS),
+    Gate(Revisions, "version", _ALWAYS, needed=_ALWAYS),
     Gate(RuntimeRole, "role", _since(2), only="eos_token_ids"),
     Gate(RuntimeRole, "role", _since(2), only="eos_token_lengths"),
     Gate(Package, "tool_protocol", _since(3)),
@@ -153,7 +157,7 @@ def check(document: Document, version: str | None = None) -> list[Problem]:
 
 
 def _held(gate: Gate, path: tuple[str | int, ...], part: Part, minor: int) -> Iterator[Problem]:
-    value = getattr(part, gate.field) if gate.field in part.model_fields_set or gate.field == "kind" else None
+    value = getattr(part, gate.field) if gate.field in part.model_fields_set or gate.field in ALWAYS else None
     where = (*path, key_of(gate.part, gate.field))
     if gate.concerns(value):
         if minor not in gate.known:

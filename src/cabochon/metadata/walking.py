@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cabochon.metadata.addresses import Path
-from cabochon.metadata.parts.part import Part
+from cabochon.metadata.parts.part import ALWAYS, Part
 
 __all__ = ["changed", "key_of", "parts", "plain"]
 
@@ -34,7 +34,7 @@ def _children(value: Any) -> Iterator[tuple[str | int, Any]]:
 
 def _written(part: Part) -> list[str]:
     """The fields that are written: those that were set, and the tag of an alternative always."""
-    known = [name for name in type(part).model_fields if name in part.model_fields_set or name == "kind"]
+    known = [name for name in type(part).model_fields if name in part.model_fields_set or name in ALWAYS]
     return [name for name in known if getattr(part, name) is not None]
 
 

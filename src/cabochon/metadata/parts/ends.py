@@ -1,10 +1,10 @@
 """Inputs and outputs of the workflow: where values come from, what they mean, and what becomes of them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, model_validator
 
-from cabochon.metadata.parts.part import Part, Positive, Scalar, Text, Tuple
+from cabochon.metadata.parts.part import READING, Part, Positive, Scalar, Text, Tuple
 from cabochon.metadata.parts.tensors import TensorContract
 
 __all__ = [
@@ -61,7 +61,18 @@ class Opaque(Part):
     kind: Literal["opaque"] = "opaque"
 
 
-class RuntimeRole(Part):
+class _Versioned(Part):
+    """A document must say the version; who makes a part may leave it at the one there is."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _said(cls, data: Any, info: ValidationInfo) -> Any:
+        if info.context == READING and isinstance(data, dict) and "version" not in data:
+            raise ValueError("the key `version`")
+        return data
+
+
+class RuntimeRole(_Versioned):
     """A role that the runtime fills."""
 
     kind: Literal["runtime"] = "runtime"
@@ -136,7 +147,7 @@ class Events(Part):
     kind: Literal["events"] = "events"
 
 
-class Revisions(Part):
+class Revisions(_Versioned):
     """The output is revised while it comes."""
 
     kind: Literal["revisions"] = "revisions"

@@ -5,7 +5,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
 __all__ = [
+    "ALWAYS",
     "DTYPES",
+    "READING",
     "Axis",
     "Count",
     "Dtype",
@@ -23,6 +25,8 @@ __all__ = [
 
 Item = TypeVar("Item")
 _INT64 = 2**63 - 1
+ALWAYS = frozenset({"kind", "version"})  # fields that are written even where they have their default
+READING = "a document that is read"  # the context of a validation in which nothing is filled in
 
 
 class Part(BaseModel):
