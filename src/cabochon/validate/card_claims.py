@@ -9,7 +9,7 @@ from cabochon.validate.facts import Decoded
 from cabochon.validate.findings import Severity
 from cabochon.validate.opened import Opened
 from cabochon.validate.rules import Found, rule
-from cabochon.validate.statements import CARD, NEEDS, facts
+from cabochon.validate.statements import CARD, NEEDS, facts, one
 
 __all__: list[str] = []
 
@@ -51,16 +51,20 @@ def spoken(found: Decoded) -> dict[str, list[str]]:
     config = found.config
     assert config is not None
     sizes, heads = found.by_kind(3), found.by_kind(1)
-    attentions = [f"{name} × {count}" for name, count in found.attentions.items()]
-    borrowers, layers = found.borrowers, [] if found.layers is None else [str(found.layers)]
+    most = sorted(found.attentions.items(), key=lambda item: (-item[1], item[0]))
+    attentions = ", ".join(f"{name} × {count}" for name, count in most)
+    borrowers = found.borrowers
     return {
-        "Layers": [*layers, *attentions],
+        "Layers": [attentions if found.layers is None else f"{found.layers} ({attentions})"],
         "Hybrid attention": [f"sliding_window({config.window})" if config.window else "full_attention"],
         "Heterogeneous head size": _by_kind(sizes),
-        "Head size": [str(size) for size in set(sizes.values())],
-        "Heads": [f"num_attention_heads={config.heads}", *([*map(str, set(heads.values()))])],
+        "Head size": [str(one(sizes))],
+        "Heads": [
+            f"num_attention_heads={config.heads}",
+            *([f"key/value heads {one(heads)}"] if one(heads) is not None else _by_kind(heads)),
+        ],
         "Key/value caches": [
-            str(len(found.owners)),
+            f"{len(found.owners)} layers own",
             *([f"num_kv_shared_layers={borrowers}"] if borrowers else []),
         ],
         "Per-layer input": [f"hidden_size_per_layer_input={config.per_layer_input}"],

@@ -7,7 +7,7 @@ from cabochon.validate.facts import Decoded
 from cabochon.validate.findings import Severity
 from cabochon.validate.opened import Opened
 from cabochon.validate.rules import Found, rule
-from cabochon.validate.statements import NOTHING, VARIES, differing, facts, one
+from cabochon.validate.statements import NOTHING, VARIES, differing, documents, facts, one
 
 __all__: list[str] = []
 
@@ -24,7 +24,7 @@ def limits_differ(package: Opened) -> Iterator[Found]:
             "vocab_size": found.vocabulary,
             "max_sequence_length": package.config.max_positions if package.config else None,
         }
-        for name, document in package.documents.items():
+        for name, document in documents(package):
             for key, expected in real.items():
                 said = getattr(document.model, key, None)
                 if said is not None and expected is not None and said != expected:
@@ -39,7 +39,7 @@ def attention_contradicted(package: Opened) -> Iterator[Found]:
     Remedy: leave model.attention out: head sizes are those of the ports.
     """
     for found in facts(package):
-        for name, document in package.documents.items():
+        for name, document in documents(package):
             said = document.model.attention if document.model else None
             if said is not None:
                 plain = said.model_dump(exclude_none=True)
@@ -67,7 +67,7 @@ def quantization_contradicted(package: Opened) -> Iterator[Found]:
     """
     for found in facts(package):
         real = max(found.weights, key=lambda dtype: found.weights[dtype], default=None)
-        for name, document in package.documents.items():
+        for name, document in documents(package):
             said = document.quantization.default if document.quantization else None
             if said and real and NAMES.get(said, said) != real:
                 yield Found(f"{name}: quantization.default", said, f"{real}, the type of most weights")

@@ -1,5 +1,6 @@
 """The rules on ports: what the document says of a graph's inputs and outputs, against the graph itself."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -167,22 +168,36 @@ def symbol_means_two_things(package: Opened) -> Iterator[Found]:
     Remedy: use the graph's symbols: `cabochon build` does.
     """
     for document in described(package):
-        meaning = dict[
-            tuple[str, str], str
-        ]()  # component and symbol -> the graph's symbol where it was met first
-        name = dict[tuple[str, str], str]()
-        for port in _declared(document):
-            for axis, said, real in port.dims:
-                if isinstance(said, int) or isinstance(real, int) or not real or said == ANY:
-                    continue
-                means = meaning.setdefault((port.component, said), real)
-                called = name.setdefault((port.component, real), said)
-                if means != real:
-                    yield Found(
-                        f"{port.at}.shape[{axis}]", f"{said!r}, which is {means!r} elsewhere", f"{called!r}"
-                    )
-                elif called != said:
-                    yield Found(f"{port.at}.shape[{axis}]", f"{said!r}", f"{called!r}, as elsewhere")
+        named = [each for port in _declared(document) for each in _symbols(port)]
+        names, meanings = _usual(named)
+        for port, axis, said, real in named:
+            at, name = f"{port.at}.shape[{axis}]", names[port.component, real]
+            if said != name:
+                yield Found(at, repr(said), f"{name!r}, which {real!r} of the graph is called elsewhere")
+            elif meanings[port.component, said] != real:
+                other = meanings[port.component, said]
+                yield Found(
+                    at, f"{said!r}, which is {other!r} of the graph elsewhere", f"another name for {real!r}"
+                )
+
+
+Symbol = tuple[Declared, int, str, str]  # a port, an axis, the document's symbol, the graph's
+
+
+def _symbols(port: Declared) -> Iterator[Symbol]:
+    for axis, said, real in port.dims:
+        if isinstance(said, str) and isinstance(real, str) and real and said != ANY:
+            yield port, axis, said, real
+
+
+def _usual(named: list[Symbol]) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], str]]:
+    """Of each component: what each symbol of the graph is mostly called, and what each name mostly stands for."""
+    count = Counter((port.component, said, real) for port, _, said, real in named)
+    names, meanings = dict[tuple[str, str], str](), dict[tuple[str, str], str]()
+    for (component, said, real), _ in count.most_common():
+        names.setdefault((component, real), said)
+        meanings.setdefault((component, said), real)
+    return names, meanings
 
 
 @rule("PRT008", Severity.ERROR, NEEDS)

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cabochon.metadata.document import Document
 from cabochon.sums import SUMS
 from cabochon.validate.facts import Decoded, decoded
-from cabochon.validate.opened import Opened
+from cabochon.validate.opened import DOCUMENTS, Opened
 from cabochon.validate.rules import Found
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "PROVENANCE",
     "VARIES",
     "differing",
+    "documents",
     "facts",
     "inside",
     "one",
@@ -77,3 +79,8 @@ def sums_of(package: Opened) -> Mapping[str, str]:
     """The hashes of SHA256SUMS by file."""
     lines = re.findall(r"^([0-9a-f]{64}) [ *](.+)$", package.text(SUMS) or "", re.MULTILINE)
     return {name: digest for digest, name in lines}
+
+
+def documents(package: Opened) -> Iterator[tuple[str, Document]]:
+    """Every document but the annotated copy, which a rule of its own holds equal."""
+    return ((name, document) for name, document in package.documents.items() if name != DOCUMENTS[2])

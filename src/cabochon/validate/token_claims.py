@@ -6,7 +6,7 @@ from typing import Any
 from cabochon.validate.findings import Severity
 from cabochon.validate.opened import Opened
 from cabochon.validate.rules import Found, rule
-from cabochon.validate.statements import GENAI, NEEDS, facts, inside
+from cabochon.validate.statements import GENAI, NEEDS, documents, facts, inside
 
 __all__: list[str] = []
 
@@ -36,7 +36,7 @@ def tokens(package: Opened) -> Mapping[int, str]:
 
 def stated_tokens(package: Opened) -> Iterator[tuple[str, int, str | None]]:
     """Every special token that a file states: where, its id, its text where that is said."""
-    for name, document in package.documents.items():
+    for name, document in documents(package):
         tokenizer = document.package.tokenizer if document.package else None
         special = getattr(tokenizer, "special_tokens", None)
         at = f"{name}: package.tokenizer.special_tokens"
@@ -67,7 +67,7 @@ def ends_differ(package: Opened) -> Iterator[Found]:
     Remedy: list the union of generation_config.json, config.json and the tokenizer.
     """
     known = ends(package)
-    for name, document in package.documents.items():
+    for name, document in documents(package):
         tokenizer = document.package.tokenizer if document.package else None
         special = getattr(tokenizer, "special_tokens", None)
         if not known or special is None:
@@ -120,7 +120,7 @@ def tokenizer_size_differs(package: Opened) -> Iterator[Found]:
     Remedy: count the tokens of tokenizer.json, the added ones included.
     """
     numbers = {*tokens(package), *_vocabulary(package)}
-    for name, document in package.documents.items():
+    for name, document in documents(package):
         tokenizer = document.package.tokenizer if document.package else None
         said = getattr(tokenizer, "vocab_size", None)
         if numbers and said is not None and said != len(numbers):

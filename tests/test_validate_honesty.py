@@ -1,0 +1,377 @@
+"""Rules on honesty: provenance, card, documents, genai_config.json and evidence against what is measured."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from broken import Break, all_of, check, edit_bytes, edit_document, edit_graph, edit_json, write
+from packages import Packages
+
+QUICK = {"quick": True}
+OURS = {"quick": True, "select": ("HON",)}
+DOCUMENT = {"quick": True, "select": ("HON", "SCH003", "REF", "PRT")}
+How = Callable[[Path], object]
+
+
+def provenance(*path: str, value: Any) -> How:
+    def change(data: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            data = data[key]
+        data[path[-1]] = value
+
+    return edit_json("provenance.json", change)
+
+
+def contract(key: str, value: Any) -> How:
+    return provenance("architecture_contracts", key, value=value)
+
+
+def card(old: str, new: str) -> How:
+    def change(text: bytes) -> bytes:
+        assert old.encode() in text, old
+        return text.replace(old.encode(), new.encode())
+
+    return edit_bytes("README.md", change)
+
+
+def model(**changes: Any) -> How:
+    return edit_document(lambda d: d.setdefault("model", {}).update(changes))
+
+
+def genai(*path: str, value: Any) -> How:
+    def change(data: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            data = data[key]
+        data[path[-1]] = value
+
+    return edit_json("genai_config.json", change)
+
+
+def special(role: str, number: int, content: str) -> How:
+    def change(document: dict[str, Any]) -> None:
+        document["package"]["tokenizer"]["special_tokens"][role] = {"id": number, "content": content}
+
+    return edit_document(change)
+
+
+def leave_out(role: str) -> How:
+    return edit_document(lambda d: d["package"]["tokenizer"]["special_tokens"].pop(role))
+
+
+def prop(key: str, value: str | None) -> How:
+    def change(proto: onnx.ModelProto) -> None:
+        kept = [(p.key, p.value) for p in proto.metadata_props if p.key != key]
+        del proto.metadata_props[:]
+        for name, text in [*kept, *([(key, value)] if value is not None else [])]:
+            proto.metadata_props.add(key=name, value=text)
+
+    return all_of(edit_graph(change), weighed("model.onnx"))
+
+
+def weighed(name: str) -> How:
+    """provenance.json with the size and the hash that a file has now."""
+    from cabochon.files import sha256
+
+    def how(package: Path) -> None:
+        entry = {"bytes": (package / name).stat().st_size, "sha256": sha256(package / name)}
+        edit_json("provenance.json", lambda data: data["files"].__setitem__(name, entry))(package)
+
+    return how
+
+
+def tap(proto: onnx.ModelProto) -> None:
+    for value in (*proto.graph.output, *proto.graph.value_info):
+        value.name = "hidden_states.8" if value.name == "hidden_states.9" else value.name
+    for node in proto.graph.node:
+        for names in (node.input, node.output):
+            names[:] = ["hidden_states.8" if name == "hidden_states.9" else name for name in names]
+
+
+def scaled(proto: onnx.ModelProto) -> None:
+    """Another scale of the embeddings."""
+    rows = next(
+        n for n in proto.graph.node if n.op_type == "Gather" and n.input[0] == "model.embed_tokens.weight"
+    )
+    product = next(n for n in proto.graph.node if n.op_type == "Mul" and rows.output[0] in n.input)
+    tensor = next(t for t in proto.graph.initializer if t.name in product.input)
+    value = numpy_helper.to_array(tensor)
+    tensor.CopyFrom(numpy_helper.from_array((value * 2).astype(value.dtype), tensor.name))
+
+
+def evidence(**content: Any) -> How:
+    facts = {"target": "default", "precision": "f32", "sha256": {}}
+    return write("evidence/l4_parity.json", json.dumps(facts | content))
+
+
+def verdict(**content: Any) -> How:
+    record = {"validator": {"name": "cabochon", "version": "0.1.0"}, "passed": True, "rules": ["FIL001"]}
+    return write("evidence/validation.json", json.dumps(record | content))
+
+
+ROW = {"name": "a", "passed": True}
+TRIAL = {"how": "x", "passed": True, "prompts": [ROW]}
+BF16 = ("tiny", "default", "bf16")
+BREAKS = (
+    Break("another number of layers", contract("num_hidden_layers", 35), {"HON001"}, options=QUICK),
+    Break("another number of owners", contract("owned_kv_layers", 10), {"HON001"}, options=QUICK),
+    Break("one head size", contract("head_dim", 16), {"HON001"}, options=QUICK),
+    Break(
+        "head sizes exchanged",
+        contract("heterogeneous_head_dim", {"local_sliding": 32, "global_full": 16}),
+        {"HON001"},
+        options=QUICK,
+    ),
+    Break("another soft-cap", contract("final_logit_softcapping", 50.0), {"HON001"}, options=QUICK),
+    Break("another target", provenance("build", "target", value="cuda"), {"HON002"}, options=QUICK),
+    Break("another type", provenance("build", "dtype", value="float16"), {"HON002"}, options=QUICK),
+    Break(
+        "other operators",
+        provenance("build", "operators", value={"Attention": 10}),
+        {"HON002"},
+        options=QUICK,
+    ),
+    Break("another operator set", provenance("build", "opsets", value={"": 24}), {"HON002"}, options=QUICK),
+    Break(
+        "other fusions",
+        provenance("build", "optimize", value=["group_query_attention"]),
+        {"HON002"},
+        options=QUICK,
+    ),
+    Break(
+        "another default of logits_to_keep",
+        provenance("build", "logits_to_keep", value=1),
+        {"HON002"},
+        options=QUICK,
+    ),
+    Break("another precision", prop("cabochon.precision", "f16"), {"HON002", "HON003"}, options=OURS),
+    Break(
+        "another scale in the record",
+        provenance("build", "embed_scale", value=39.19),
+        {"HON004"},
+        options=QUICK,
+    ),
+    Break(
+        "another scale in the graph",
+        all_of(edit_graph(scaled), weighed("model.onnx")),
+        {"HON004", "HON007"},
+        options=OURS,
+    ),
+    Break("another scale in the properties", prop("cabochon.embed_scale", "1.0"), {"HON004"}, options=OURS),
+    Break(
+        "another size of a file",
+        provenance("files", "model.onnx", "bytes", value=1),
+        {"HON005"},
+        options=QUICK,
+    ),
+    Break(
+        "another hash of a file",
+        provenance("files", "model.onnx", "sha256", value="0" * 64),
+        {"HON005"},
+        options=QUICK,
+    ),
+    Break(
+        "a weight that the record leaves out",
+        edit_json("provenance.json", lambda d: d["tensors"]["used"].pop("model.norm.weight")),
+        {"HON006"},
+        options=QUICK,
+    ),
+    Break(
+        "a weight that there is not",
+        provenance("tensors", "used", "lm_head.weight", value="lm_head.weight"),
+        {"HON006"},
+        options=QUICK,
+    ),
+    Break(
+        "another number of layers in the card",
+        card("10 (`Attention`", "35 (`Attention`"),
+        {"HON007"},
+        options=QUICK,
+    ),
+    Break(
+        "another attention in the card",
+        card("(`Attention` × 10)", "(`GroupQueryAttention` × 10)"),
+        {"HON007"},
+        options=QUICK,
+    ),
+    Break(
+        "another window in the card",
+        card("sliding_window(8)", "sliding_window(512)"),
+        {"HON007"},
+        options=QUICK,
+    ),
+    Break(
+        "other head sizes in the card",
+        card("global/full **32**", "global/full **512**"),
+        {"HON007"},
+        options=QUICK,
+    ),
+    Break(
+        "other owners in the card", card("**6** layers own", "**10** layers own"), {"HON007"}, options=QUICK
+    ),
+    Break(
+        "fusions that there are not",
+        card("`fast_gelu`, `fused_matmul`", "`group_query_attention`"),
+        {"HON007"},
+        options=QUICK,
+    ),
+    Break(
+        "another type in the card", card("`float32` / `CPU", "`float16` / `CPU"), {"HON008"}, options=QUICK
+    ),
+    Break(
+        "another provider in the card",
+        card("`float32` / `CPUExecution", "`float32` / `CUDAExecution"),
+        {"HON008"},
+        options=QUICK,
+    ),
+    Break(
+        "a caveat withheld",
+        card("no released onnxruntime has bf16 kernels", "it runs"),
+        {"HON009", "RUN002"},
+        BF16,
+        options=QUICK,
+    ),
+    Break("another vocabulary", model(vocab_size=1000), {"HON010"}, options=DOCUMENT),
+    Break("another length", model(max_sequence_length=10**9), {"HON010"}, options=DOCUMENT),
+    Break(
+        "one head size in model.attention",
+        model(attention={"type": "gqa", "head_dim": 16}),
+        {"HON011"},
+        options=DOCUMENT,
+    ),
+    Break(
+        "other heads in model.attention",
+        model(attention={"type": "gqa", "num_attention_heads": 8}),
+        {"HON011"},
+        options=DOCUMENT,
+    ),
+    Break(
+        "quantized weights",
+        edit_document(lambda d: d.update(quantization={"default": "int4"})),
+        {"HON012"},
+        options=DOCUMENT,
+    ),
+    Break(
+        "quantized layers",
+        edit_document(lambda d: d.update(quantization={"overrides": [{"layers": [0], "precision": "int8"}]})),
+        {"HON012"},
+        options=DOCUMENT,
+    ),
+    Break(
+        "hidden states of another layer",
+        all_of(edit_graph(tap), weighed("model.onnx")),
+        {"HON013"},
+        options=OURS,
+    ),
+    Break(
+        "hidden states that there are not",
+        provenance("build", "outputs_note", value="hidden_states.34 = x"),
+        {"HON013"},
+        options=QUICK,
+    ),
+    Break(
+        "another window in the properties", prop("cabochon.sliding_window", "512"), {"HON014"}, options=OURS
+    ),
+    Break(
+        "padding that the graph does not take",
+        prop("cabochon.mask", "left-justified"),
+        {"HON014"},
+        options=OURS,
+    ),
+    Break("an unknown target", prop("cabochon.target", "npu"), {"HON002", "HON014"}, options=OURS),
+    Break("no window in the properties", prop("cabochon.sliding_window", None), {"HON015"}, options=OURS),
+    Break(
+        "other layers for genai",
+        genai("model", "decoder", "num_hidden_layers", value=35),
+        {"HON016"},
+        options=QUICK,
+    ),
+    Break(
+        "one head size for genai", genai("model", "decoder", "head_size", value=16), {"HON016"}, options=QUICK
+    ),
+    Break(
+        "another length for genai", genai("model", "context_length", value=131072), {"HON016"}, options=QUICK
+    ),
+    Break(
+        "other names for genai",
+        genai("model", "decoder", "inputs", "past_key_names", value="past.%d.key"),
+        {"HON016"},
+        options=QUICK,
+    ),
+    Break(
+        "a shared buffer of Attention",
+        genai("search", "past_present_share_buffer", value=True),
+        {"HON017"},
+        options=QUICK,
+    ),
+    Break(
+        "evidence of other weights", evidence(sha256={"model.onnx.data": "0" * 64}), {"HON018"}, options=QUICK
+    ),
+    Break("evidence of another precision", evidence(precision="bf16"), {"HON018"}, options=QUICK),
+    Break(
+        "evidence of a file that there is not",
+        evidence(sha256={"x.onnx": "0" * 64}),
+        {"HON018"},
+        options=QUICK,
+    ),
+    Break(
+        "passed, with a trial that did not",
+        evidence(passed=True, trials=[TRIAL, TRIAL | {"passed": False}]),
+        {"HON019"},
+        options=QUICK,
+    ),
+    Break("passed, with nothing tried", evidence(passed=True, trials=[]), {"HON019"}, options=QUICK),
+    Break(
+        "passed, with a prompt that did not",
+        evidence(passed=True, trials=[TRIAL | {"prompts": [{"passed": False}]}]),
+        {"HON019"},
+        options=QUICK,
+    ),
+    Break(
+        "validated by a rule that was skipped",
+        verdict(skipped={"FIL001": "not selected"}),
+        {"HON019"},
+        options=QUICK,
+    ),
+    Break("validated, with errors", verdict(findings=[{"severity": "error"}]), {"HON019"}, options=QUICK),
+    Break("validated by no rule", verdict(rules=[]), {"HON019"}, options=QUICK),
+    Break("a token beyond the vocabulary", special("bos", 512, "<bos>"), {"HON020"}, options=DOCUMENT),
+    Break("a token of another text", special("bos", 2, "<s>"), {"HON020"}, options=DOCUMENT),
+    Break(
+        "a token of genai beyond the vocabulary",
+        genai("model", "bos_token_id", value=99999),
+        {"HON020"},
+        options=QUICK,
+    ),
+    Break("an end token left out", leave_out("eot"), {"HON021"}, options=DOCUMENT),
+    Break(
+        "a tokenizer that is too large",
+        edit_json("tokenizer.json", lambda t: t["added_tokens"].append({"id": 600, "content": "<x>"})),
+        {"HON022", "HON023"},
+        options=OURS,
+    ),
+    Break(
+        "a size that the tokenizer has not",
+        edit_document(lambda d: d["package"]["tokenizer"].update(vocab_size=32000)),
+        {"HON023"},
+        options=DOCUMENT,
+    ),
+)
+
+
+@pytest.mark.parametrize("broken", BREAKS, ids=str)
+def test_a_broken_package_is_found_out(broken: Break, packages: Packages, tmp_path: Path) -> None:
+    check(broken, packages, tmp_path)
+
+
+def test_true_evidence_is_none_the_worse(packages: Packages, tmp_path: Path) -> None:
+    def how(package: Path) -> None:
+        digest = json.loads((package / "provenance.json").read_bytes())["files"]["model.onnx"]["sha256"]
+        evidence(passed=True, trials=[TRIAL], sha256={"model.onnx": digest})(package)
+        verdict(findings=[], skipped={"HYG001": "needs the bytes of the weights"})(package)
+
+    check(Break("true evidence", how, set(), options=OURS), packages, tmp_path)

@@ -1,0 +1,145 @@
+"""Rules on speculation, on a pair of stub graphs with the ports of a real one."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pair_package
+from broken import Break, edit_document, groups, workflow
+
+Document = dict[str, Any]
+FULL = "full_attention"
+
+
+def chain(**changes: Any) -> Callable[[Path], object]:
+    return edit_document(lambda d: d["speculative"]["proposal_execution"].update(changes))
+
+
+def said(**changes: Any) -> Callable[[Path], object]:
+    return edit_document(lambda d: d["speculative"].update(changes))
+
+
+def pruned(package: Path) -> None:
+    """An assistant with ten tokens only."""
+    proto = pair_package.assistant(10)
+    (package / "assistant" / "model.onnx").write_bytes(proto.SerializeToString())
+    edit_document(
+        lambda d: workflow(d)["components"]["assistant"]["ports"]["outputs"]["logits"]["shape"].__setitem__(
+            2, 10
+        )
+    )(package)
+
+
+def without(*keys: str) -> Callable[[Path], object]:
+    def change(document: Document) -> None:
+        for key in keys:
+            del document["speculative"]["proposal_execution"][key]
+
+    return edit_document(change)
+
+
+def fused(width: int) -> Callable[[Path], object]:
+    """Document and graph with another width of the fused input: nothing else could say so."""
+
+    def how(package: Path) -> None:
+        file = package / "assistant" / "model.onnx"
+        proto = pair_package.assistant()
+        proto.graph.input[0].type.tensor_type.shape.dim[2].dim_value = width
+        file.write_bytes(proto.SerializeToString())
+
+        def change(document: Document) -> None:
+            ports = workflow(document)["components"]["assistant"]["ports"]["inputs"]
+            ports["inputs_embeds"]["shape"][2] = width
+            workflow(document)["inputs"]["request.inputs_embeds"]["contract"]["shape"][2] = width
+
+        edit_document(change)(package)
+
+    return how
+
+
+def effect(document: Document) -> None:
+    workflow(document)["effects"] = {
+        "log": {"retry": "idempotent", "speculation_safety": {"kind": "rewindable", "max_depth": 2}}
+    }
+    workflow(document)["components"]["target"] |= {
+        "effects": ["log"],
+        "row_scope": {"axis": 0, "stateful": True},
+    }
+    workflow(document)["manifest"]["capabilities"].append("linear_effects")
+
+
+def recurrent(document: Document) -> None:
+    """A cell that the assistant is said to carry, but does not advance."""
+    execution = document["speculative"]["proposal_execution"]
+    execution["recurrent"] = [{"state": "kv.3.key", "input": "inputs_embeds", "output": "projected_state"}]
+
+
+def newer(scale: float | None) -> Callable[[Path], object]:
+    """The same section under a version that knows the scale."""
+
+    def change(document: Document) -> None:
+        document["schema_version"] = "v1.8"
+        document["speculative"]["proposal_execution"]["token_embedding"] |= {"scale": scale} if scale else {}
+
+    return edit_document(change)
+
+
+def seed(output: str) -> Callable[[Path], object]:
+    return chain(folded_carry_seed={"component": "target", "output": output})
+
+
+def table(name: str) -> Callable[[Path], object]:
+    return chain(token_embedding={"component": "target", "table": name})
+
+
+def shorter(document: Document) -> None:
+    groups(document)[FULL]["capabilities"]["rollback_positions"] = 3
+
+
+BREAKS = (
+    Break("an unknown proposer", said(proposer="drafter"), {"SPC001", "SPC010"}),
+    Break("a proposer that is the target", said(proposer="target", shared_state=[]), {"SPC001", "SPC002"}),
+    Break("an unknown port", chain(folded_carry_output="state"), {"SPC002"}),
+    Break("no seed", without("folded_carry_seed"), {"SPC003"}),
+    Break("no table", without("token_embedding"), {"SPC003"}),
+    Break("nothing carried", without("folded_carry_output"), {"SPC003"}),
+    Break("no destination", said(port_bindings={}), {"SPC003"}),
+    Break(
+        "the assistant's own table",
+        chain(token_embedding={"component": "assistant", "table": "head"}),
+        {"SPC003", "SPC004", "SPC006"},
+    ),
+    Break("an unknown table", table("embed.weight"), {"SPC004"}),
+    Break("a constant for a table", table("scale"), {"SPC004"}),
+    Break("logits for a seed", seed("logits"), {"SPC005"}),
+    Break("a cache for a seed", seed("present.0.key"), {"SPC005"}),
+    Break("a fused width of one half", fused(8), {"SPC006"}),
+    Break("rows that are not scaled", newer(None), {"SPC007"}),
+    Break("rows scaled otherwise", newer(pair_package.HIDDEN), {"SPC007"}),
+    Break(
+        "a cell that does not roll back",
+        edit_document(lambda d: d["speculative"]["rollback_state"].pop()),
+        {"SPC008"},
+    ),
+    Break("nothing rolls back", said(rollback_state=[]), {"SPC008"}),
+    Break("a group that cannot roll back so far", edit_document(shorter), {"SPC009"}),
+    Break("a group that is shared and not named", said(shared_state=[FULL]), {"SPC010"}),
+    Break("a group that there is not", said(shared_state=[FULL, "sliding_attention", "cross"]), {"SPC010"}),
+    Break("a weight that there is not", said(shared_weights=["lm_head.weight"]), {"SPC011"}),
+    Break("another vocabulary", pruned, {"SPC012"}),
+    Break("a subset that is all", said(vocabulary={"kind": "subset", "proposer_vocab_size": 10}), {"SPC012"}),
+    Break("a map that is missing", said(vocabulary={"kind": "mapped", "artifact": "map.bin"}), {"SPC013"}),
+    Break("an effect that cannot be undone so far", edit_document(effect), {"SPC014"}),
+    Break("a cell that the proposer does not advance", edit_document(recurrent), {"SPC015"}),
+)
+
+
+@pytest.mark.parametrize("broken", BREAKS, ids=str)
+def test_a_broken_pair_is_found_out(broken: Break, tmp_path: Path) -> None:
+    pair_package.check(broken, tmp_path)
+
+
+def test_the_scale_is_the_graphs(tmp_path: Path) -> None:
+    pair_package.check(Break("x", newer(pair_package.SCALE), set()), tmp_path)
