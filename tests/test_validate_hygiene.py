@@ -10,10 +10,11 @@ import pytest
 from broken import Break, check, copied, edit_weight, place, resum
 from cabochon.validate.opened import open_package
 from cabochon.validate.scan import _BLOCK, FORMATS, Tally
-from packages import Packages
+from packages import SOURCES, Packages
 
 MATRIX, NORM = "model.layers.1.mlp.down_proj.weight", "model.norm.weight"
 F16 = ("tiny", "default", "f16")
+SOURCE = {"source": SOURCES["tiny"]}
 BF16 = ("tiny", "default", "bf16")
 
 
@@ -35,11 +36,19 @@ BREAKS = (
     Break("infinity in f32", edit_weight(NORM, put(-np.inf, np.float32, 0)), {"HYG001"}),
     Break("NaN in f16", edit_weight(MATRIX, put(np.nan, np.float16)), {"HYG001"}, F16),
     Break("NaN in bf16", edit_weight(MATRIX, put(np.nan, ml_dtypes.bfloat16)), {"HYG001", "RUN002"}, BF16),
-    Break("infinity in bf16", edit_weight(MATRIX, put(np.inf, ml_dtypes.bfloat16)), {"HYG001", "RUN002"}, BF16),
+    Break(
+        "infinity in bf16", edit_weight(MATRIX, put(np.inf, ml_dtypes.bfloat16)), {"HYG001", "RUN002"}, BF16
+    ),
     Break("infinity in f16", edit_weight(MATRIX, put(np.inf, np.float16)), {"HYG002"}, F16),
     Break("the largest of f16", edit_weight(MATRIX, put(-65504.0, np.float16, 7)), {"HYG003"}, F16),
     Break("a matrix of zeros", edit_weight(MATRIX, zeros), {"HYG004"}),
     Break("a norm of zeros", edit_weight(NORM, zeros), set()),
+    Break(
+        "another weight than the source's",
+        edit_weight(NORM, put(1.5, np.float32)),
+        {"SRC001"},
+        options=SOURCE,
+    ),
 )
 
 

@@ -106,7 +106,11 @@ def test_a_broken_package_is_found_out(broken: Break, packages: Packages, tmp_pa
 def test_several_mistakes_are_said_at_once_with_their_lines(package: Path, tmp_path: Path) -> None:
     copy = copied(package, tmp_path / "package")
     edit_document(
-        lambda d: (d["model"].update(vocab_size="64", colour="red"), roles(d).update(logits="logit"))
+        lambda d: (
+            d["model"].update(vocab_size="64"),
+            d.update(colour="red"),
+            roles(d).update(logits="logit"),
+        )
     )(copy)
     verdict = validate(copy, quick=True, select=["SCH"])
     found = [f for f in verdict.findings if f.code == "SCH003" and f.at.startswith(CANONICAL)]
