@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import cabochon
 from broken import (
     CANONICAL,
     LOOP,
@@ -24,7 +25,8 @@ from broken import (
 )
 from cabochon.validate import validate
 from cabochon.validate.execution import bench
-from packages import Packages
+from cabochon.validate.opened import open_package
+from packages import TINY, Packages
 
 RUN = {"execute": True, "select": ["BEH"]}
 ELSEWHERE = {"BEH001"}  # this onnxruntime has the provider of the CPU alone
@@ -60,6 +62,16 @@ def test_bfloat16_cannot_be_fed_and_that_is_said_of_every_rule(packages):
 def test_nothing_runs_unless_it_is_asked_for(packages):
     verdict = validate(packages(), select=["BEH"])
     assert verdict.rules == () and "only with --execute" in verdict.skipped["BEH006"]
+
+
+def test_a_graph_that_takes_one_row_is_found_where_rows_are_said_to_be_independent(tmp_path):
+    """GroupQueryAttention refuses to keep the last three of several rows; the document speaks of the stored default."""
+    cabochon.build(
+        TINY / "text", tmp_path / "p", target="cuda", precision="f32", license="mit", logits_to_keep=3
+    )
+    verdict = validate(tmp_path / "p", **RUN)
+    assert codes(verdict) == ELSEWHERE | {"BEH011"}
+    assert verdict.skipped["BEH012"] == "what the mask leaves out is seen in ragged rows: two rows do not run"
 
 
 def test_what_a_large_model_cannot_afford_is_said(packages, monkeypatch):
@@ -411,3 +423,9 @@ def test_a_component_that_only_reads_leaves_its_source_alone(output, packages: P
         assert [f.found for f in verdict.findings if f.code == "BEH014"] == [
             "kv.4.key changed behind shared.key"
         ]
+
+
+@pytest.mark.parametrize(("precision", "least", "most"), [("f32", 1e-4, 1e-4), ("f16", 2**-9, 2**-4)])
+def test_what_may_differ_is_fixed_in_f32_and_measured_within_bounds_in_f16(precision, least, most, packages):
+    made = bench.bench(open_package(packages("miniature", "cuda", precision)))
+    assert least <= made.driven["decoder"].tolerance <= most

@@ -208,10 +208,11 @@ def masked_entries(package: Opened) -> Iterator[Found]:
     count padding.
     Remedy: let every layer see the mask.
     """
-    found = [one for one in driven(package) if one.decoder.port("attention_mask") and one.rows_aligned()]
-    able = [one for one in found if one.decoder.mask]
+    found = [one for one in driven(package) if one.decoder.port("attention_mask")]
+    able = [one for one in found if one.decoder.mask and one.batches]
     if found and not able:
-        raise Skipped("the graph does not say how real tokens may lie in its mask (property cabochon.mask)")
+        why = "two rows do not run" if found[0].decoder.mask else "the graph has no property cabochon.mask"
+        raise Skipped(f"what the mask leaves out is seen in ragged rows: {why}")
     for one in able:
         for what in tried(rows.masked, one):
             yield Found(f"{_component(one)}.ports.roles", what, "no difference: the mask has zeros there")

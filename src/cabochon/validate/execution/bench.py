@@ -100,6 +100,15 @@ class Driven:
         roles = [ports.inputs.get(n) or ports.outputs.get(n) for n in ports.roles]
         return axes == {0} and all(c is None or c.batch_layout.kind == "request_aligned" for c in roles)
 
+    @cached_property
+    def batches(self) -> bool:
+        """Two rows run at all, and the document says that they are independent; whether they are is a rule's matter."""
+        try:
+            self.decoder.fed([self.ids(self.lengths[-1], rows=2), self.ids(1, rows=2)])
+        except UNDRIVEN:
+            return False
+        return self.rows_aligned()
+
     def cut(self, held: Held, value: np.ndarray, keep: slice) -> np.ndarray:
         """Some columns of a cell, a new array."""
         axis = self.decoder.axis(held)

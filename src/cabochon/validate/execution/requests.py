@@ -40,7 +40,7 @@ def carried_out(bench: Bench, one: Described, driven: Driven) -> Iterator[tuple[
     """(where, found, expected): the steps of a document against the decoder driven directly."""
     tokens = [name for name, output in one.workflow.outputs.items() if output.role == "tokens"]
     short, long = driven.lengths[0], max(1, driven.lengths[-1] - _NEW)
-    sizes = [(1, short), (1, long), *([(2, short)] if driven.rows_aligned() else [])]
+    sizes = [(1, short), (1, long), *([(2, short)] if driven.batches else [])]
     made = [Request(bench, one, driven, driven.ids(n, rows), driven.decoder.empty(rows)) for rows, n in sizes]
     for request in made:
         yield from request.generated(tokens) if tokens else request.passed()

@@ -35,7 +35,9 @@ def in_place(one: Driven) -> Iterator[str]:
 
 def aliased(one: Driven) -> list[Held]:
     """The cells whose past and present may be one buffer."""
-    return [held for held in one.decoder.held if one.decoder.groups[held.group].aliasing != "forbidden"]
+    groups = one.decoder.groups
+    able = [held for held in one.decoder.held if one.decoder.axis(held) is not None]
+    return [held for held in able if groups[held.group].aliasing != "forbidden"]
 
 
 def _roomy(one: Driven, capacity: int) -> State:
