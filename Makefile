@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE ?= 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test parity lint format bench wheel test-all-pythons clean
+.PHONY: help demo test parity clients lint format bench wheel test-all-pythons clean
 
 help:  ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,11 +18,14 @@ demo: $(VENV)/ready  ## build, check and run the shipped miniature
 	@$(BIN)/cabochon demo
 
 test: $(VENV)/ready-test  ## every test that needs no torch
-	@$(PYTEST) -n 2 --dist loadfile -m "not parity" $(ARGS)
+	@$(PYTEST) -n 2 --dist loadfile -m "not parity and not clients" $(ARGS)
 
 parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live, and those that run OpenVINO
 	@$(PYTEST) -n 2 --dist loadfile -m parity $(ARGS)
 	@$(PYTEST) tests/test_parity_openvino.py
+
+clients: $(VENV)/ready-clients  ## the tests that run packages with onnx-genai and onnxruntime-genai
+	@$(PYTEST) -n 2 --dist loadgroup -m clients $(ARGS)
 
 lint: $(VENV)/ready-lint  ## ruff, pyright, the order of imports
 	@$(BIN)/ruff check -q .
@@ -52,7 +55,7 @@ clean:  ## remove what make made
 	@rm -rf .venv .venv-3.* build dist src/*.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps: ready < ready-test < ready-lint; ready-parity adds torch, transformers, openvino.
+# Stamps: ready < ready-test < ready-lint; ready-parity adds torch, transformers, openvino; ready-clients other runtimes.
 $(VENV)/ready: $(SETUP)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cabochon needs Python 3.11 or later; found " + sys.version.split()[0] + ". Say which with: make PYTHON=/path/to/python3")'
 	@echo "setting up $(VENV)"
@@ -71,4 +74,9 @@ $(VENV)/ready-lint: $(VENV)/ready-test
 $(VENV)/ready-parity: $(VENV)/ready-test
 	@echo "adding torch, transformers and openvino to $(VENV)"
 	@$(PIP) install -c constraints.txt -e '.[test,parity,openvino]'
+	@touch $@
+
+$(VENV)/ready-clients: $(VENV)/ready-test
+	@echo "adding onnx-genai and onnxruntime-genai to $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[test,clients]'
 	@touch $@

@@ -12,7 +12,8 @@ import cabochon
 import cabochon.dialects
 import loop_document
 from cabochon import sums
-from cabochon.clients import Probes, probe, record
+from cabochon.clients import Client, Probes, onnx_genai, onnxruntime_genai, probe, record
+from cabochon.clients.probing import ask
 from packages import MINIATURE, Packages
 
 pytestmark = pytest.mark.clients
@@ -29,7 +30,11 @@ def served(package: Path, folder: Path, **how: object) -> Path:
     return loop_document.write(package, folder / "served", **how)
 
 
-@pytest.fixture(scope="module", params=ALL, ids="-".join)
+# with `--dist loadgroup` all tests of a package run in one process, which probes it once
+GROUPED = [pytest.param(each, marks=pytest.mark.xdist_group("-".join(each))) for each in ALL]
+
+
+@pytest.fixture(scope="module", params=GROUPED, ids="-".join)
 def tried(
     request: pytest.FixtureRequest, packages: Packages, tmp_path_factory: pytest.TempPathFactory
 ) -> Probes:
@@ -94,21 +99,27 @@ def test_evidence_of_what_was_tried(packages: Packages, tmp_path: Path) -> None:
     assert not any("head" in said for said in found["limitations"]), "what works is no limitation"
 
 
+def answered(package: Path, folder: Path) -> Client:
+    """What onnx-genai alone does with a folder."""
+    asked = ask(package)
+    return onnx_genai.client(folder, asked.text, asked.prompt, asked.answer, seconds=120)
+
+
 @pytest.mark.parametrize("target", IN_PLACE)
 @pytest.mark.parametrize("aliasing", ["permitted", "required"])
 def test_onnx_genai_aliases_graphs_that_update_in_place(
     packages: Packages, tmp_path: Path, target: str, aliasing: str
 ) -> None:
     package = packages("miniature", target)
-    tried = probe(package, served=served(package, tmp_path, aliasing=aliasing), seconds=120)
-    assert tried["onnx-genai"]["generate"].outcome == "worked"
+    found = answered(package, served(package, tmp_path, aliasing=aliasing))
+    assert found["generate"].outcome == "worked", found
 
 
 def test_onnx_genai_refuses_to_alias_others(packages: Packages, tmp_path: Path) -> None:
     package = packages("miniature")
-    tried = probe(package, served=served(package, tmp_path, aliasing="required"), seconds=120)["onnx-genai"]
-    assert tried["show"].outcome == "worked"
-    assert tried["load"].outcome == "refused" and "cannot alias present onto past" in tried["load"].happened
+    found = answered(package, served(package, tmp_path, aliasing="required"))
+    assert found["show"].outcome == "worked"
+    assert found["load"].outcome == "refused" and "cannot alias present onto past" in found["load"].happened
 
 
 def test_a_document_that_onnx_genai_does_not_take(packages: Packages, tmp_path: Path) -> None:
@@ -116,19 +127,16 @@ def test_a_document_that_onnx_genai_does_not_take(packages: Packages, tmp_path: 
     document = json.loads((folder / "inference_metadata.yaml").read_text())
     del document["package"]
     (folder / "inference_metadata.yaml").write_text(json.dumps(document))
-    tried = probe(packages("miniature"), served=folder, seconds=120)["onnx-genai"]
-    assert [(p.name, p.outcome) for p in tried.probes] == [("show", "refused"), ("load", "refused")]
-    for refused in tried.probes:
+    found = answered(packages("miniature"), folder)
+    assert [(p.name, p.outcome) for p in found.probes] == [("show", "refused"), ("load", "refused")]
+    for refused in found.probes:
         assert "must declare non-empty `package.tokenizer.special_tokens.eos_token_id`" in refused.happened
 
 
 def test_a_stored_default_of_kept_positions(tmp_path: Path) -> None:
     """onnx-genai takes whatever logits come; onnxruntime-genai has made room for all positions."""
-    source = MINIATURE / "target"
-    package = cabochon.build(
-        source, tmp_path / "p", precision="f32", license="apache-2.0", logits_to_keep=1
-    ).path
-    tried = probe(package, served=served(package, tmp_path), seconds=120)
-    assert tried["onnx-genai"]["generate"].outcome == "worked"
-    greedy = tried["onnxruntime-genai"]["greedy"]
+    source, out = MINIATURE / "target", tmp_path / "p"
+    package = cabochon.build(source, out, precision="f32", license="apache-2.0", logits_to_keep=1).path
+    assert answered(package, served(package, tmp_path))["generate"].outcome == "worked"
+    greedy = onnxruntime_genai.client(package, ask(package).trials[:1], seconds=120)["greedy"]
     assert greedy.outcome == "refused" and "but the computed output shape" in greedy.happened

@@ -135,7 +135,7 @@ def test_no_place_of_one_machine_in_the_repository() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["demo", "test", "parity", "lint", "bench", "clean", "wheel", "test-all-pythons"]
+    "target", ["demo", "test", "parity", "clients", "lint", "bench", "clean", "wheel", "test-all-pythons"]
 )
 def test_make_knows(target: str) -> None:
     assert re.search(rf"^{target}:.*## ", MAKEFILE, re.MULTILINE)
@@ -148,7 +148,7 @@ def test_the_two_commands_stand_at_the_top_of_the_readme() -> None:
 
 def test_continuous_integration_runs_everything() -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    assert re.findall(r"^step (\w+)$", script, re.MULTILINE) == ["lint", "test", "parity", "demo"]
+    assert re.findall(r"^step (\w+)$", script, re.MULTILINE) == ["lint", "test", "parity", "clients", "demo"]
     assert "set -euo pipefail" in script
 
 

@@ -56,4 +56,6 @@ def _answered(
         "generate": Expected(f"{len(answer)} tokens, greedily", [answer]),
     }
     request = {"folder": str(folder), "prompt": text, "tokens": len(answer)}
-    yield from judged(run(["-m", "cabochon.clients.programs.onnx_genai"], request, seconds=seconds), expected)
+    yield from judged(
+        run(["-m", "cabochon.clients.programs.run_onnx_genai"], request, seconds=seconds), expected
+    )

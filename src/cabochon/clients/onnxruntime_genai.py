@@ -112,7 +112,7 @@ def _played(
     left, seen = [t.request(prefix) for t in tried], set[str]()
     while left:
         request = {"package": str(package), "overlay": overlay, "trials": left}
-        ended = run(["-m", "cabochon.clients.programs.onnxruntime_genai"], request, seconds=seconds)
+        ended = run(["-m", "cabochon.clients.programs.run_onnxruntime_genai"], request, seconds=seconds)
         found = list(judged(ended, expected))
         yield from (
             p

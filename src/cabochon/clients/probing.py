@@ -9,9 +9,10 @@ from cabochon.clients import onnx_genai, onnxruntime_genai
 from cabochon.clients.onnxruntime_genai import Trial, trials
 from cabochon.clients.probes import Client, Probes
 
-__all__ = ["probe", "record"]
+__all__ = ["Asked", "ask", "probe", "record"]
 
 PROMPT = "And it came to pass, when the king heard these words"
+NEW_TOKENS = 40
 LIMITATIONS = "runtime_limitations.json"
 
 
@@ -33,7 +34,7 @@ def probe(
     *,
     served: str | Path | None = None,
     prompt: str = PROMPT,
-    new_tokens: int = 40,
+    new_tokens: int = NEW_TOKENS,
     seconds: float = 600,
 ) -> Probes:
     """Try a package with onnxruntime-genai, and `served`, the same in the form that onnx-genai reads, with onnx-genai.
@@ -43,7 +44,7 @@ def probe(
     where that cannot run the package.
     """
     package = Path(package)
-    asked = _ask(package, prompt, new_tokens)
+    asked = ask(package, prompt, new_tokens)
     clients = [onnxruntime_genai.client(package, asked.trials, seconds=seconds)]
     if served is not None:
         folder = Path(served)
@@ -66,7 +67,7 @@ def record(probes: Probes) -> str:
     return evidence.write(probes.package, LIMITATIONS, probes.as_json())
 
 
-def _ask(package: Path, prompt: str, count: int) -> Asked:
+def ask(package: Path, prompt: str = PROMPT, count: int = NEW_TOKENS) -> Asked:
     """Our own answers; the model is gone from memory before another runtime loads it."""
     from cabochon.runtime import load
 
