@@ -152,7 +152,7 @@ def rivals(package: Opened) -> Iterator[Found]:
 
     Causes: A document in another format was left beside inference_metadata.yaml. Readers look for .yaml, .yml and .json
     in this order, but not all of them.
-    Remedy: Keep one.
+    Remedy: Keep one of them, inference_metadata.yaml where there is no reason for another.
     """
     if CANONICAL in package.files:
         for name in _RIVALS:
