@@ -73,7 +73,7 @@ REFUSED = {
     "half a pair": (b'a: "\\ud800"\n', None, "no YAML: "),
     "too deep": (b"[" * 65 + b"]" * 65, "1:65", "more than 64 levels"),
     "too long": (b" " * (yaml.LONGEST + 1), "1:1", "2,097,153 bytes"),
-    "too many": (b"[" + b"1," * (2 * yaml.MOST) + b"]", None, "more than 200,000 values"),
+    "too many": (b"[" + b"1," * (2 * yaml.MOST) + b"]", None, "more than 100,000 values"),
 }
 
 
@@ -294,9 +294,13 @@ def test_spelling() -> None:
     ]  # fmt: skip
 
 
+def quick(text: bytes) -> Any:
+    return pyyaml.load(text, Loader=getattr(pyyaml, "CSafeLoader", pyyaml.SafeLoader))
+
+
 def test_documents_of_others_mean_the_same_to_other_readers() -> None:
     need_others()
     for path in OTHERS:
         data = yaml.read(path.read_bytes(), path.name)
-        assert data == pyyaml.safe_load(path.read_bytes()), path.name
-        assert pyyaml.safe_load(yaml.write(data)) == data, path.name
+        assert data == quick(path.read_bytes()), path.name
+        assert quick(yaml.write(data)) == data, path.name

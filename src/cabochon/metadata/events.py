@@ -15,8 +15,8 @@ __all__ = ["Event", "Unreadable", "json_events", "yaml_events"]
 _LOADER: Any = getattr(
     pyyaml, "CSafeLoader", pyyaml.SafeLoader
 )  # without libyaml the same, ten times as slow
-_OPEN = {pyyaml.MappingStartEvent: "{", pyyaml.SequenceStartEvent: "["}
-_CLOSE = {pyyaml.MappingEndEvent: "}", pyyaml.SequenceEndEvent: "]"}
+_OPEN: dict[Any, str] = {pyyaml.MappingStartEvent: "{", pyyaml.SequenceStartEvent: "["}
+_CLOSE: dict[Any, str] = {pyyaml.MappingEndEvent: "}", pyyaml.SequenceEndEvent: "]"}
 _TOKEN = re.compile(
     r'(?P<space>[ \t\r\n]+)|(?P<text>"(?:[^"\\]|\\.)*")|(?P<sign>[][{}:,])|(?P<word>[^][{}:,\s"]+)'
 )
@@ -56,22 +56,29 @@ def yaml_events(text: str) -> Iterator[Event]:
 
 
 def _piece(event: Any, documents: int) -> Event | None:
-    mark = event.start_mark
+    mark, kind = event.start_mark, type(event)
     where = (mark.line + 1, mark.column + 1)
     if documents > 1:
         raise Unreadable("a second document", "one document in a file", *where)
+    if kind in _CLOSE:
+        return Event(_CLOSE[kind], "", *where)
+    if kind is pyyaml.ScalarEvent or kind in _OPEN:
+        _refuse_properties(event, where)
+        return Event(
+            _OPEN.get(kind) or ("plain" if event.implicit[0] else "text"), getattr(event, "value", ""), *where
+        )
+    if kind is pyyaml.AliasEvent:
+        raise Unreadable(f"the alias *{event.anchor[:40]}", "every value written where it belongs", *where)
     if getattr(event, "version", None) not in (None, (1, 2)):
         raise Unreadable(f"%YAML {'.'.join(map(str, event.version))}", "YAML 1.2", *where)
-    if isinstance(event, pyyaml.AliasEvent):
-        raise Unreadable(f"the alias *{event.anchor[:40]}", "every value written where it belongs", *where)
-    if getattr(event, "anchor", None) is not None:
+    return None
+
+
+def _refuse_properties(event: Any, where: tuple[int, int]) -> None:
+    if event.anchor is not None:
         raise Unreadable(f"the anchor &{event.anchor[:40]}", "every value written where it belongs", *where)
-    if getattr(event, "tag", None) is not None:
+    if event.tag is not None:
         raise Unreadable(f"the tag {event.tag[:40]}", "no tags", *where)
-    if isinstance(event, pyyaml.ScalarEvent):
-        return Event("plain" if event.implicit[0] else "text", event.value, *where)
-    kind = _OPEN.get(type(event)) or _CLOSE.get(type(event))
-    return Event(kind, "", *where) if kind else None
 
 
 def json_events(text: str) -> Iterator[Event]:

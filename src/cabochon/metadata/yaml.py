@@ -18,7 +18,7 @@ __all__ = ["DEEPEST", "LONGEST", "MOST", "Path", "address", "read", "write"]
 
 DEEPEST = 64  # levels
 LONGEST = 2 << 20  # bytes
-MOST = 200_000  # values, keys included: forty times what the largest model of the family needs
+MOST = 100_000  # values, keys included: twenty times what the largest model of the family needs
 # Not printable in YAML 1.2 (5.1), or the end of a line in YAML 1.1 and not in 1.2.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u2028\u2029\ufffe\uffff]")
 
