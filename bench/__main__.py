@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bench import building, checkpoints, installing, running
+from bench import building, checkpoints, installing, running, validation
 from bench.table import Row, failed, markdown, write_into
 
 Part = Callable[[Path, float, int], Iterable[Row]]
@@ -73,6 +73,12 @@ def _attention(work: Path, scale: float, _: int) -> Iterator[Row]:
             shutil.rmtree(package)
 
 
+def _validate(work: Path, scale: float, rounds: int) -> Iterator[Row]:
+    yield validation.quick(validation.hollow(checkpoints.e2b(scale), work), rounds)
+    source = building.checkpoint(checkpoints.medium(scale), work / "medium")
+    yield from validation.full("1.75 GB", source, work, rounds)
+
+
 def _full(work: Path, scale: float, rounds: int) -> Iterator[Row]:
     source = building.checkpoint(checkpoints.e2b(scale), work / "e2b")
     yield from building.against_copy("full E2B", source, work, min(2, rounds))
@@ -88,6 +94,7 @@ PARTS: dict[str, Part] = {
     "import": lambda *_: [installing.import_time()],
     "install": lambda *_: [installing.install_size()],
     "build": _build,
+    "validate": _validate,
     "layers": _layers,
     "attention": _attention,
     "full": _full,

@@ -38,7 +38,7 @@ def targets() -> list[dict[str, str]]:
         {
             "target": target.name,
             "provider": target.provider,
-            "padding": target.dialect.mask,
+            "padding": target.mask,
             "precisions": " ".join(sorted(target.precisions)),
             "caveats": "; ".join(f"{precision}: {caveat}" for precision, caveat in target.caveats.items()),
         }

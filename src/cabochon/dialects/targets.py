@@ -27,7 +27,7 @@ class Target:
     `precisions` are those that can be built, `kernels` those for which the provider has the kernels that do the work,
     and `tested` says that the tests run them there. `caveats` says, by precision, what to know before running one;
     `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants.
-    `head_multiple`: head sizes must be multiples of it.
+    `head_multiple`: head sizes must be multiples of it. `mask` is the dialect's: where zeros may stand in it.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Target:
     head_multiple: int = 1
     table_per_layer: bool = False
     drafting: str = ""
+    mask: str = "anywhere"
 
     @property
     def dialect(self) -> "type[Standard]":
@@ -120,6 +121,7 @@ TARGETS = {
             },
             notes=(_EMPTY_KEYS,),
             head_multiple=8,
+            mask="left-justified",
             table_per_layer=True,
             drafting="written_out.WrittenOut",
         ),
@@ -136,6 +138,7 @@ TARGETS = {
             },
             notes=(_EMPTY_KEYS,),
             head_multiple=8,
+            mask="left-justified",
             table_per_layer=True,
             drafting="written_out.WebGpuWrittenOut",
             binding=128 << 20,  # maxStorageBufferBindingSize of the WebGPU specification
