@@ -60,7 +60,7 @@ class Standard(Tracer):
 
         Of the mask only the first `columns` count, which have keys.
         """
-        self._new = self.constant(np.int64(0))
+        self._new = self.constant(0)
         mask = self.Slice(attention_mask, [0], self.Unsqueeze(columns, [0]), [1])
         self._stand(mask)
         behind = self.ReduceSum(mask, [1], keepdims=1)  # [B, 1]
