@@ -13,8 +13,8 @@ from cabochon.clients.child import Ended
 from cabochon.clients.onnxruntime_genai import client, trials
 
 
-def ours(ids: Sequence[int], count: int) -> list[int]:
-    return [sum(ids)] * count
+def ours(ids: tuple[int, ...], count: int) -> tuple[int, ...]:
+    return (sum(ids),) * count
 
 
 TRIALS = trials(ours, [5, 6, 7, 8], 2, pad=0)

@@ -14,7 +14,7 @@ from cabochon.clients.probes import Client, Probe
 __all__ = ["NAME", "Greedy", "Trial", "client", "trials"]
 
 NAME = "onnxruntime-genai"
-Greedy = Callable[[Sequence[int], int], Sequence[int]]  # the tokens that follow these, so many
+Greedy = Callable[[tuple[int, ...], int], tuple[int, ...]]  # the tokens that follow these, so many
 
 _SPARE = 8  # positions beyond the last token drawn
 _LOAD = Expected("load, on the CPU")
@@ -52,7 +52,7 @@ def trials(ours: Greedy, prompt: Sequence[int], count: int, pad: int) -> tuple[T
     begin, draw = ("append", [prompt]), ("draw", count)
 
     def after(*rows: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(ours(row, count)) for row in rows)
+        return tuple(ours(tuple(row), count) for row in rows)
 
     return (
         Trial("greedy", f"{count} tokens, greedily", (begin, draw), after(prompt)),
