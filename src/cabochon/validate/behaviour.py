@@ -1,8 +1,8 @@
 """Rules on what the graphs do when they run: each claim of the document is tried on small random inputs.
 
-Nothing is checked that the document does not claim. Ids are random with a fixed seed (`execution.bench.SEED`), runs
+Nothing is checked that the document does not claim. Ids are random with a fixed seed (`execution.driven.SEED`), runs
 are as long as the model's size makes affordable (`execution.bench.WORK`). Results may differ by 1e-4 of the largest
-value in f32, in f16 by what `execution.bench.Driven.tolerance` measures.
+value in f32, in f16 by what `execution.driven.Driven.tolerance` measures.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +13,9 @@ import numpy as np
 from cabochon.metadata.document import Group
 from cabochon.validate.described import Described, described
 from cabochon.validate.execution import claims, requests, rows, shapes, sharing
-from cabochon.validate.execution.bench import Bench, Driven, bench, constant
+from cabochon.validate.execution.bench import Bench, bench, constant
 from cabochon.validate.execution.decoder import Decoder
+from cabochon.validate.execution.driven import Driven
 from cabochon.validate.execution.runner import UNDRIVEN, undriven
 from cabochon.validate.findings import Severity
 from cabochon.validate.opened import CANONICAL, Opened

@@ -3,121 +3,24 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from cabochon.errors import CabochonError, PackageError
 from cabochon.metadata.document import Component, Document, Group, Workflow
-from cabochon.validate.execution.agreement import EXACT, HALF_LEAST, HALF_MOST, Gap, gap
-from cabochon.validate.execution.decoder import Decoder, Held, Step
+from cabochon.validate.execution.decoder import Decoder
+from cabochon.validate.execution.driven import AHEAD, MOST, Driven
 from cabochon.validate.execution.runner import UNDRIVEN, Runner, natural, undriven, unfeedable
 from cabochon.validate.graph import Graph
 from cabochon.validate.opened import Opened
 
-__all__ = ["SEED", "WORK", "Bench", "Driven", "bench", "constant"]
+__all__ = ["WORK", "Bench", "bench", "constant"]
 
-SEED = 20261129  # of every random number that is fed
-WORK = 250e9  # multiplications that one run may take: weights × tokens; E2B then runs 53 tokens at a time
-_LEAST, _MOST = (
-    24,
-    1056,
-)  # tokens of a run, whatever the model's size: the latter crosses a window of 512 twice
-_SHORT = 48  # tokens of a run that cannot cross the window
-_AHEAD = 4  # tokens that are fed behind a run, to see what it left
-
-
-@dataclass
-class Driven:
-    """A decoder, and lengths of runs that cross its window as far as they are affordable."""
-
-    decoder: Decoder
-    window: int | None
-    most: int  # tokens of one run
-
-    @property
-    def wanted(self) -> tuple[int, ...]:
-        """Lengths around the window; without one, two of which the second is cut otherwise."""
-        w = self.window
-        return (5, 12) if w is None else tuple(n for n in (w - 1, w, w + 1, 2 * w + 3) if n > 1)
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Those of them that are affordable; a single short one where none is."""
-        return tuple(n for n in self.wanted if n + _AHEAD <= self.most) or (min(self.most - _AHEAD, _SHORT),)
-
-    @property
-    def unreached(self) -> tuple[int, ...]:
-        """Those that are not."""
-        return tuple(n for n in self.wanted if n + _AHEAD > self.most)
-
-    def ids(self, count: int, rows: int = 1, turn: int = 0) -> np.ndarray:
-        """Random ids [rows, count]: the same for the same arguments."""
-        rng = np.random.default_rng((SEED, turn))
-        return np.ascontiguousarray(rng.integers(0, self.decoder.vocabulary, (rows, _MOST))[:, :count])
-
-    @cached_property
-    def half(self) -> bool:
-        """Some result is f16."""
-        return any(port.dtype == "float16" for port in self.decoder.runner.graph.ports.outputs.values())
-
-    @cached_property
-    def tolerance(self) -> float:
-        """How far two runs may be apart. In f32 1e-4.
-
-        In f16 four times what the same tokens differ by when they are fed whole and in other chunks (halves, thirds,
-        and the last one alone): rounding, not the claim under test. It is at least 2^-9, and at most 2^-4 so that a
-        faulty graph cannot excuse itself.
-        """
-        if not self.half:
-            return EXACT
-        ids, n = self.ids(self.lengths[-1]), self.lengths[-1]
-        whole = self.decoder.fed([ids]).results
-        cuts = ([n // 2], [n // 3, 2 * n // 3], [n - 1])
-        noise = max(self._apart(whole, np.split(ids, cut, axis=1)) for cut in cuts)
-        return float(np.clip(4 * noise, HALF_LEAST, HALF_MOST))
-
-    def _apart(self, whole: Mapping[str, np.ndarray], chunks: list[np.ndarray]) -> float:
-        return gap(whole, self.decoder.fed([c for c in chunks if c.size]).results).size
-
-    def beyond(self, one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> str:
-        """How far two runs are apart, in words; "" where they agree."""
-        apart: Gap = gap(one, other)
-        if apart.size <= self.tolerance:
-            return ""
-        return (
-            f"{apart.where} differs by {apart.size:.2g} of its largest value, more than {self.tolerance:.2g}"
-        )
-
-    def rows_aligned(self) -> bool:
-        """The document says that the first axis of tokens, caches and results are independent rows."""
-        ports = self.decoder.component.ports
-        said = [*ports.inputs.values(), *ports.outputs.values()]
-        axes = {
-            getattr(c.batch_layout, "axis", None) for c in said if c.batch_layout.kind == "request_aligned"
-        }
-        roles = [ports.inputs.get(n) or ports.outputs.get(n) for n in ports.roles]
-        return axes == {0} and all(c is None or c.batch_layout.kind == "request_aligned" for c in roles)
-
-    @cached_property
-    def batches(self) -> bool:
-        """Two rows run at all, and the document says that they are independent; whether they are is a rule's matter."""
-        try:
-            self.decoder.fed([self.ids(self.lengths[-1], rows=2), self.ids(1, rows=2)])
-        except UNDRIVEN:
-            return False
-        return self.rows_aligned()
-
-    def cut(self, held: Held, value: np.ndarray, keep: slice) -> np.ndarray:
-        """Some columns of a cell, a new array."""
-        axis = self.decoder.axis(held)
-        assert axis is not None
-        return value[(slice(None),) * axis + (keep,)].copy()
-
-    def run(self, chunks: list[np.ndarray]) -> Step:
-        """Several steps from nothing."""
-        return self.decoder.fed(chunks)
+WORK = (
+    250e9  # multiplications that one run may take: weights × tokens; E2B then runs about 50 tokens at a time
+)
+_LEAST = 24  # tokens of a run, however large the model
 
 
 @dataclass
@@ -229,8 +132,8 @@ def _window(made: Bench, graph: Graph) -> int | None:
 def _affordable(graph: Graph, document: Document) -> int:
     weights = sum(math.prod(w.shape) for w in graph.initializers.values() if w.bits)
     limit = document.model.max_sequence_length if document.model else None
-    affordable = int(np.clip(WORK // max(weights, 1), _LEAST, _MOST))
-    return max(_AHEAD + 2, min(affordable, limit or _MOST))
+    affordable = int(np.clip(WORK // max(weights, 1), _LEAST, MOST))
+    return max(AHEAD + 2, min(affordable, limit or MOST))
 
 
 def constant(said: Any, shape: Any, dtype: str, sizes: Callable[[str], int]) -> np.ndarray:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cabochon.validate.execution.bench import SEED, Driven
 from cabochon.validate.execution.decoder import Held, State, Step
+from cabochon.validate.execution.driven import SEED, Driven
 
 __all__ = ["LOUD", "appended", "evicted", "forked", "kept", "reused", "rolled_back"]
 

@@ -9,8 +9,9 @@ import numpy as np
 from cabochon.metadata.document import DTYPES, Input
 from cabochon.metadata.vocabulary import end_tokens
 from cabochon.validate.described import Described
-from cabochon.validate.execution.bench import Bench, Driven, constant
+from cabochon.validate.execution.bench import Bench, constant
 from cabochon.validate.execution.decoder import State, Step
+from cabochon.validate.execution.driven import Driven
 from cabochon.validate.execution.runner import UNDRIVEN, undriven
 from cabochon.validate.execution.workflow import Execution
 

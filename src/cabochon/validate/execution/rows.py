@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cabochon.validate.execution.bench import SEED, Driven
 from cabochon.validate.execution.claims import LOUD
 from cabochon.validate.execution.decoder import Held, State
+from cabochon.validate.execution.driven import SEED, Driven
 
 __all__ = ["independent", "masked"]
 

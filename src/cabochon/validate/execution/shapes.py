@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from cabochon.metadata.document import DTYPES, TensorContract
-from cabochon.validate.execution.bench import Driven
 from cabochon.validate.execution.claims import without
+from cabochon.validate.execution.driven import Driven
 from cabochon.validate.execution.runner import UNDRIVEN, undriven
 
 __all__ = ["declared", "optional"]

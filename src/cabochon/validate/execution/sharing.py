@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from cabochon.metadata.document import Alias
-from cabochon.validate.execution.bench import SEED, Driven
 from cabochon.validate.execution.claims import LOUD
 from cabochon.validate.execution.decoder import Decoder, Held, State
+from cabochon.validate.execution.driven import SEED, Driven
 from cabochon.validate.execution.runner import UNDRIVEN, undriven
 
 __all__ = ["borrowed", "in_place"]
