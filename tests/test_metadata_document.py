@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -148,3 +149,12 @@ def test_the_package_is_imported_without_the_model() -> None:
     code = "import cabochon, cabochon.cli.app, sys; print('pydantic' in sys.modules, 'yaml' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_a_thousand_mistakes_are_placed_in_one_reading() -> None:
+    text = b"schema_version: v1\n" + b"".join(b"wrong_%d: 1\n" % i for i in range(5000))
+    before = time.process_time()
+    with pytest.raises(MetadataError) as raised:
+        forms.read(text, "m.yaml")
+    assert raised.value.others[-1].at == "m.yaml:5001:1: wrong_4999"
+    assert time.process_time() - before < 5

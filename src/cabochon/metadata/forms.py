@@ -27,7 +27,8 @@ def load(data: Any, at: str, text: bytes | None = None) -> Document:
     found = _typed(data)
     if isinstance(found, Document):
         return found
-    first, *others = (_located(problem, at, text) for problem in found)
+    places = yaml.addresses(text, at, (p.path for p in found)) if text else [at] * len(found)
+    first, *others = map(_located, found, places)
     raise MetadataError(first.found, first.expected, at=first.at, remedy=_REMEDY, others=tuple(others))
 
 
@@ -54,6 +55,6 @@ def _typed(data: Any) -> Document | tuple[Problem, ...]:
     return typed(data)
 
 
-def _located(problem: Problem, at: str, text: bytes | None) -> MetadataError:
-    where = (yaml.address(text, at, problem.path) if text else at, dotted(problem.path))
-    return MetadataError(problem.found, problem.expected, at=": ".join(filter(None, where)), remedy=_REMEDY)
+def _located(problem: Problem, place: str) -> MetadataError:
+    where = ": ".join(filter(None, (place, dotted(problem.path))))
+    return MetadataError(problem.found, problem.expected, at=where, remedy=_REMEDY)

@@ -14,7 +14,7 @@ from cabochon.metadata.events import Event, Unreadable, json_events, yaml_events
 from cabochon.metadata.scalars import resolve
 from cabochon.metadata.writing import write
 
-__all__ = ["DEEPEST", "LONGEST", "MOST", "Path", "address", "read", "write"]
+__all__ = ["DEEPEST", "LONGEST", "MOST", "Path", "address", "addresses", "read", "write"]
 
 DEEPEST = 64  # levels
 LONGEST = 2 << 20  # bytes
@@ -41,15 +41,23 @@ def read(text: bytes, at: str) -> Any:
 
 def address(text: bytes, at: str, path: Path) -> str:
     """Where the value at `path` is written, "NAME:LINE:COLUMN"; as much of the path as there is counts."""
+    return addresses(text, at, (path,))[0]
+
+
+def addresses(text: bytes, at: str, paths: Iterable[Path]) -> list[str]:
+    """`address` of several paths; the text is read once."""
     marks: Marks = {}
-    value = _build(_events(text, at), marks)
-    line, column = 1, 1
+    top = _build(_events(text, at), marks)
+    return [f"{at}:{line}:{column}" for line, column in (_place(top, path, marks) for path in paths)]
+
+
+def _place(value: Any, path: Path, marks: Marks) -> tuple[int, int]:
+    place = (1, 1)
     for key in path:
         if (id(value), key) not in marks:
             break
-        line, column = marks[id(value), key]
-        value = value[key]
-    return f"{at}:{line}:{column}"
+        place, value = marks[id(value), key], value[key]
+    return place
 
 
 def _events(text: bytes, at: str) -> Iterator[Event]:
