@@ -60,7 +60,7 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_there_are_commands() -> None:
     words = {line.split("cabochon ")[1].split()[0] for line in COMMANDS}
-    assert words == {"plan", "build", "run", "chat", "parity", "compare", "list", "demo"}
+    assert words == {"plan", "build", "validate", "metadata", "run", "chat", "parity", "compare", "list", "demo"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the README's commands are written for a POSIX shell")
