@@ -8,9 +8,10 @@ from cabochon.clients.child import run
 from cabochon.clients.judging import Expected, judged
 from cabochon.clients.probes import Client, Probe
 
-__all__ = ["NAME", "client"]
+__all__ = ["DIALECT", "NAME", "client"]
 
 NAME = "onnx-genai"
+DIALECT = "v1.8"  # of the documents that it reads
 
 _SHOW = "import sys; from onnx_genai_server import main; sys.exit(main())"
 _FAILED = "error: "

@@ -1,6 +1,8 @@
 """`probe`: one package through every other runtime that is installed; `record` puts that into its evidence."""
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 from cabochon import evidence
 from cabochon.clients import onnx_genai, onnxruntime_genai
 from cabochon.clients.onnxruntime_genai import Trial, trials
-from cabochon.clients.probes import Client, Probes
+from cabochon.clients.probes import Probes
 
 __all__ = ["Asked", "ask", "probe", "record"]
 
@@ -38,18 +40,20 @@ def probe(
     new_tokens: int = NEW_TOKENS,
     seconds: float = 600,
 ) -> Probes:
-    """Try a package with onnxruntime-genai, and `served`, the same in the form that onnx-genai reads, with onnx-genai.
+    """Try a text package with onnxruntime-genai, and with onnx-genai in the form that it reads.
 
-    Everything runs on the CPU, each client in processes of its own, which may take `seconds` each. The answers are
-    compared with those of cabochon's own runtime: `new_tokens` tokens after `prompt`, greedily. Raises PackageError
-    where that cannot run the package.
+    `served` is a folder in that form; where none is given the package is converted, into a folder beside it that is
+    removed afterwards. Everything runs on the CPU, each client in processes of its own, which may take `seconds` each.
+    The answers are compared with those of cabochon's own runtime: `new_tokens` tokens after `prompt`, greedily. Raises
+    PackageError where that cannot run the package, or where the package cannot be converted.
     """
     package = Path(package)
     asked = ask(package, prompt, new_tokens)
-    clients = [onnxruntime_genai.client(package, asked.trials, seconds=seconds)]
-    if served is not None:
-        folder = Path(served)
-        clients.append(onnx_genai.client(folder, asked.text, asked.prompt, asked.answer, seconds=seconds))
+    with _served(package, served) as folder:
+        clients = (
+            onnxruntime_genai.client(package, asked.trials, seconds=seconds),
+            onnx_genai.client(folder, asked.text, asked.prompt, asked.answer, seconds=seconds),
+        )
     measured = {
         "package": evidence.identity(
             package, {"cabochon.target": asked.target, "cabochon.precision": asked.precision}
@@ -60,12 +64,24 @@ def probe(
         "prompt": prompt,
         "new_tokens": new_tokens,
     }
-    return Probes(package, measured, tuple[Client, ...](clients))
+    return Probes(package, measured, clients)
 
 
 def record(probes: Probes) -> str:
     """Write evidence/runtime_limitations.json into the package. Returns its path inside."""
     return evidence.write(probes.package, LIMITATIONS, probes.as_json())
+
+
+@contextmanager
+def _served(package: Path, served: str | Path | None) -> Generator[Path]:
+    """The package as onnx-genai reads it. Beside it, weights become hard links instead of copies."""
+    if served is not None:
+        yield Path(served)
+        return
+    from cabochon.metadata.folder import convert_package
+
+    with tempfile.TemporaryDirectory(dir=package.resolve().parent, prefix=f".{package.name}-") as scratch:
+        yield convert_package(package, Path(scratch) / "served", onnx_genai.DIALECT).path
 
 
 def ask(package: Path, prompt: str = PROMPT, count: int = NEW_TOKENS) -> Asked:
