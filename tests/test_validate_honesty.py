@@ -348,6 +348,13 @@ BREAKS = (
         options=QUICK,
     ),
     Break("an end token left out", leave_out("eot"), {"HON021"}, options=DOCUMENT),
+    Break("the id of another token", special("bos", 300, "<bos>"), {"HON020"}, options=DOCUMENT),
+    Break(
+        "an end token left out for genai",
+        genai("model", "eos_token_id", value=[1]),
+        {"HON021"},
+        options=QUICK,
+    ),
     Break(
         "a tokenizer that is too large",
         edit_json("tokenizer.json", lambda t: t["added_tokens"].append({"id": 600, "content": "<x>"})),

@@ -22,7 +22,7 @@ __all__: list[str] = []
 
 NEEDS = ("graphs", "config")
 SCALE = 1.0  # Gemma 4 leaves the scores unscaled: the norms of queries and keys carry the scale
-WIDE = 4096  # keys: more than the window of any model of the family
+WIDE, WIDEST = 4096, 1 << 17  # keys: more than the window of any model of the family, and than their contexts
 
 
 def decoders(package: Opened) -> Iterator[Graph]:
@@ -48,7 +48,7 @@ def seen(graph: Graph) -> Mapping[str, Sight]:
 def _seen(graph: Graph) -> Mapping[str, Sight]:
     masks = {node.mask: node.visible for node in attention_nodes(graph) if node.mask}
     said = graph.properties.get("cabochon.sliding_window", "")
-    return sights(graph, masks, max(WIDE, int(said) if said.isdecimal() else 0))
+    return sights(graph, masks, max(WIDE, min(int(said), WIDEST) if said.isdecimal() else 0))
 
 
 def window(graph: Graph, node: AttentionNode) -> int | None:

@@ -12,7 +12,7 @@ from cabochon.validate.caches import named
 from cabochon.validate.graph import Graph
 from cabochon.validate.memo import once
 
-__all__ = ["AttentionNode", "attention_nodes", "attributes", "shapes"]
+__all__ = ["AttentionNode", "attention_nodes", "attributes", "given", "shapes"]
 
 FUSED = ("Attention", "GroupQueryAttention", "MultiHeadAttention")
 _PASSED = {"Identity", "Cast", "CastLike", "Reshape", "Transpose", "Expand", "Squeeze", "Unsqueeze"}
@@ -48,7 +48,7 @@ class AttentionNode:
     @property
     def name(self) -> str:
         """The operator and the node's name."""
-        return f"{self.node.op_type} {self.node.name or self.node.output[0]}"
+        return f"{self.node.op_type} {self.node.name or next(iter(self.node.output), '')}"
 
 
 def attributes(node: NodeProto) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _attention_nodes(graph: Graph) -> tuple[AttentionNode, ...]:
 
 def _layer(node: NodeProto, count: int) -> int:
     """The layer in the node's name, else its place among all attentions."""
-    match = re.match(r"layers\.(\d+)\.", node.name or node.output[0])
+    match = re.match(r"layers\.(\d+)\.", node.name or next(iter(node.output), ""))
     return int(match[1]) if match else count
 
 
@@ -167,6 +167,11 @@ def _inputs(node: NodeProto, count: int) -> list[str]:
     return [*node.input, *[""] * count][:count]
 
 
+def given(node: NodeProto, place: int) -> str:
+    """An input; "" where there is none."""
+    return node.input[place] if len(node.input) > place else ""
+
+
 def _dim(graph: Graph, name: str, axis: int) -> int | None:
     shape = shapes(graph).get(name, ())
     return shape[axis] if len(shape) > axis else None
@@ -188,7 +193,7 @@ def _upwards(graph: Graph, name: str) -> Iterator[str]:
         node = graph.producers.get(name)
         if node is None or node.op_type not in _PASSED:
             return
-        name = node.input[0]
+        name = given(node, 0)
 
 
 def cache_of(graph: Graph, name: str) -> int | None:
@@ -199,7 +204,7 @@ def cache_of(graph: Graph, name: str) -> int | None:
         node = graph.producers.get(name)
         if node is None or node.op_type not in {*_PASSED, "Slice", "Where"}:
             return None
-        name = node.input[1 if node.op_type == "Where" else 0]
+        name = given(node, 1 if node.op_type == "Where" else 0)
     return None
 
 
@@ -210,7 +215,7 @@ def _empty(graph: Graph, key: str) -> bool:
     node = graph.producers.get(key)
     if node is None or node.op_type not in ("Expand", "ConstantOfShape"):
         return False
-    above = graph.producers.get(node.input[-1])
+    above = graph.producers.get(given(node, len(node.input) - 1) if node.input else "")
     sizes = (
         [graph.inline(name) for name in above.input]
         if above is not None and above.op_type == "Concat"
@@ -221,7 +226,7 @@ def _empty(graph: Graph, key: str) -> bool:
 
 def _written_out(graph: Graph, node: NodeProto) -> AttentionNode | None:
     """softmax(mask(scale · q kᵀ)): walked from the softmax up to the product with the keys of a cache."""
-    read, name, scale = AttentionNode(node, 0, None, False, "", ""), node.input[0], 1.0
+    read, name, scale = AttentionNode(node, 0, None, False, "", ""), given(node, 0), 1.0
     for _ in range(_FAR):
         above = graph.producers.get(name)
         if above is None:
@@ -239,9 +244,9 @@ def _written_out(graph: Graph, node: NodeProto) -> AttentionNode | None:
 
 def _product(graph: Graph, read: AttentionNode, product: NodeProto) -> AttentionNode | None:
     """q kᵀ, or k qᵀ, if k is a cache's."""
-    for query, key in (product.input, reversed(product.input)):
+    for query, key in (_inputs(product, 2), reversed(_inputs(product, 2))):
         if (cache := cache_of(graph, key)) is not None:
-            heads = _dim(graph, read.node.input[0], 1)
+            heads = _dim(graph, given(read.node, 0), 1)
             port = f"present.{cache}.key"
             sizes = dict(kv_heads=_dim(graph, port, 1), size=_dim(graph, port, 3))
             return replace(read, query=query, key=key, cache=cache, heads=heads, **sizes)
@@ -262,35 +267,35 @@ class Step:
 def _step(graph: Graph, node: NodeProto) -> Step | None:
     """None for a node that is no part of an attention."""
     if node.op_type in _PASSED:
-        return Step(node.input[0])
+        return Step(given(node, 0))
     if node.op_type == "Where":
-        fill, other = _number(graph, node.input[2]), _number(graph, node.input[1])
+        fill, other = _number(graph, given(node, 2)), _number(graph, given(node, 1))
         if fill is None and other is None:
             return None
-        return Step(node.input[1 if fill is not None else 2], mask=node.input[0], visible=fill is not None)
+        return Step(given(node, 1 if fill is not None else 2), mask=given(node, 0), visible=fill is not None)
     if node.op_type in ("Mul", "Div"):
         return _scaled(graph, node)
     if node.op_type == "Add":
-        bias = next((i for i in (1, 0) if not _leads_to_product(graph, node.input[i])), None)
-        return None if bias is None else Step(node.input[1 - bias], mask=node.input[bias])
+        bias = next((i for i in (1, 0) if not _leads_to_product(graph, given(node, i))), None)
+        return None if bias is None else Step(given(node, 1 - bias), mask=given(node, bias))
     return None
 
 
 def _scaled(graph: Graph, node: NodeProto) -> Step | None:
     """x · c or x / c; cap · tanh(x / cap) is a soft-cap."""
     for i in (1, 0) if node.op_type == "Mul" else (1,):
-        factor = _number(graph, node.input[i])
+        factor = _number(graph, given(node, i))
         if factor is None:
             continue
-        above = graph.producers.get(node.input[1 - i])
+        above = graph.producers.get(given(node, 1 - i))
         if node.op_type == "Mul" and above is not None and above.op_type == "Tanh":
             return _capped(graph, above, factor)
-        return Step(node.input[1 - i], factor if node.op_type == "Mul" else 1 / factor)
+        return Step(given(node, 1 - i), factor if node.op_type == "Mul" else 1 / factor)
     return None
 
 
 def _capped(graph: Graph, tanh: NodeProto, cap: float) -> Step | None:
-    inner = graph.producers.get(tanh.input[0])
+    inner = graph.producers.get(given(tanh, 0))
     step = _scaled(graph, inner) if inner is not None and inner.op_type in ("Mul", "Div") else None
     return replace(step, factor=step.factor * cap, softcap=cap) if step else None
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from onnx import NodeProto
 
+from cabochon.validate.attention_nodes import given
 from cabochon.validate.caches import PAST, PRESENT, caches, named
 from cabochon.validate.described import Described, Served, described
 from cabochon.validate.findings import Severity
@@ -129,9 +130,9 @@ def _elsewhere(document: Described, group: str) -> Iterator[str]:
             for node in graph.consumers.get(served.alias.input, ()):
                 if node.op_type != "Shape" and not _in_place(node, served):
                     yield f"{node.op_type} {node.name} reads {served.alias.input}"
-                elif node.op_type in IN_PLACE and node.input[6] not in lengths:
-                    lengths[node.input[6]] = _length_of_room(graph, node)
-                    yield from (f"{node.name} {wrong}" for wrong in [lengths[node.input[6]]] if wrong)
+                elif node.op_type in IN_PLACE and given(node, 6) not in lengths:
+                    lengths[given(node, 6)] = _length_of_room(graph, node)
+                    yield from (f"{node.name} {wrong}" for wrong in [lengths[given(node, 6)]] if wrong)
 
 
 def _in_place(node: NodeProto, served: Served) -> bool:
@@ -144,7 +145,7 @@ def _in_place(node: NodeProto, served: Served) -> bool:
 def _length_of_room(graph: Graph, node: NodeProto) -> str:
     """What the operator is told of a buffer with more columns than tokens, where that is not the tokens' number."""
     try:
-        total = computed(graph, node.input[6], Feed(past=4, new=1, room=64))
+        total = computed(graph, given(node, 6), Feed(past=4, new=1, room=64))
     except LookupError:
         return ""  # the length comes from outside
     return (

@@ -159,7 +159,9 @@ def scale_differs(package: Opened) -> Iterator[Found]:
 
 def factor(graph: Graph, table: str) -> float | None:
     """The constant that rows of a table are multiplied by."""
-    rows = [node.output[0] for node in graph.consumers.get(table, ()) if node.op_type == "Gather"]
+    rows = [
+        name for node in graph.consumers.get(table, ()) if node.op_type == "Gather" for name in node.output
+    ]
     products = [node for name in rows for node in graph.consumers.get(name, ()) if node.op_type == "Mul"]
     values = (graph.inline(name) for node in products for name in node.input)
     found = [value for value in values if value is not None and value.size == 1]

@@ -8,7 +8,7 @@ from cabochon.sums import SUMS
 from cabochon.validate.findings import Severity
 from cabochon.validate.opened import Opened
 from cabochon.validate.rules import Found, rule
-from cabochon.validate.statements import NEEDS, facts, inside, sums_of
+from cabochon.validate.statements import NEEDS, entries, facts, inside, sums_of
 
 __all__: list[str] = []
 
@@ -23,7 +23,7 @@ def evidence_of_another(package: Opened) -> Iterator[Found]:
     listed = sums_of(package)
     for name in evidence(package):
         data = package.json(name)
-        for file, digest in (inside(data, "sha256") or {}).items():
+        for file, digest in entries(data, "sha256").items():
             if file not in package.files:
                 yield Found(f"{name}: sha256.{file}", "no such file", "a file of the package")
             elif listed.get(file, digest) != digest:

@@ -104,7 +104,7 @@ class Decoded:
         """The constant that rows of the embedding table are multiplied by."""
         for gather in self.graph.consumers.get(TABLE, ()):
             if gather.op_type == "Gather":
-                for product in self.graph.consumers.get(gather.output[0], ()):
+                for product in self.graph.consumers.get(next(iter(gather.output), ""), ()):
                     return (
                         next(iter(self._constants(product.input)), None) if product.op_type == "Mul" else None
                     )

@@ -7,7 +7,7 @@ from cabochon.validate.facts import Decoded
 from cabochon.validate.findings import Severity
 from cabochon.validate.opened import Opened
 from cabochon.validate.rules import Found, rule
-from cabochon.validate.statements import GENAI, NEEDS, VARIES, differing, facts, inside, one
+from cabochon.validate.statements import GENAI, NEEDS, VARIES, differing, entries, facts, inside, one
 
 __all__: list[str] = []
 
@@ -53,7 +53,7 @@ def _genai_names(found: Decoded, decoder: Any) -> Iterator[Found]:
     """Every name, with each owner for %d, is a port of the graph."""
     ports = {"inputs": found.graph.ports.inputs, "outputs": found.graph.ports.outputs}
     for side, real in ports.items():
-        for key, name in (inside(decoder, side) or {}).items():
+        for key, name in entries(decoder, side).items():
             names = [name.replace("%d", str(i)) for i in found.owners] if "%d" in str(name) else [str(name)]
             if missing := [each for each in names if each not in real]:
                 at = f"{GENAI}: model.decoder.{side}.{key}"

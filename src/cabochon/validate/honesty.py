@@ -18,6 +18,7 @@ from cabochon.validate.statements import (
     VARIES,
     _same,
     differing,
+    entries,
     facts,
     inside,
     one,
@@ -147,7 +148,7 @@ def provenance_files(package: Opened) -> Iterator[Found]:
     the validation is quick.
     """
     listed = sums_of(package)
-    for name, entry in (inside(package.json(PROVENANCE), "files") or {}).items():
+    for name, entry in entries(package.json(PROVENANCE), "files").items():
         at = f"{PROVENANCE}: files.{name}"
         if name not in package.files:
             continue  # FIL001 says so

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
+from cabochon.validate.attention_nodes import given
 from cabochon.validate.graph import Graph
 
 __all__ = ["Rotation", "rotation"]
@@ -28,10 +29,10 @@ def rotation(graph: Graph, name: str) -> Rotation | None:
         if node is None:
             return None
         if node.op_type == "RotaryEmbedding":
-            return Rotation(node, _frequencies(graph, node.input[1]))
+            return Rotation(node, _frequencies(graph, given(node, 1)))
         if node.op_type not in _PASSED:
             return None
-        name = node.input[0]
+        name = given(node, 0)
     return None
 
 
@@ -46,5 +47,5 @@ def _frequencies(graph: Graph, cosine: str) -> np.ndarray | None:
             return next((value for value in values if value is not None), None)
         if node.op_type not in {*_PASSED, "Cos"}:
             return None
-        cosine = node.input[0]
+        cosine = given(node, 0)
     return None

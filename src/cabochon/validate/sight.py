@@ -1,7 +1,9 @@
 """Which keys a mask lets a token see, found by computing the mask: the part of the graph that makes it is run."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto
@@ -13,6 +15,14 @@ __all__ = ["Feed", "Sight", "computed", "sights"]
 
 _MOST = 500  # nodes of the part that makes masks; more is no mask
 _FEW = 4  # new tokens of the short prefill
+_LARGEST = 1 << 24  # elements of a value; a mask of the longest context of one token has 2^17
+# What masks and lengths are made of: nothing that loops, or that makes much out of little unseen.
+_OPERATORS = """
+Abs Add And Cast CastLike Clip Concat Constant ConstantOfShape CumSum Div Equal Expand Flatten Gather GatherElements
+GatherND Greater GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Range ReduceMax ReduceMin ReduceSum
+Reshape Shape Size Slice Squeeze Sub TopK Transpose Trilu Unsqueeze Where
+"""
+_SIMPLE = frozenset(_OPERATORS.split())
 _HIDDEN = -1e4  # what is added to the score of a key that must not count
 
 
@@ -88,7 +98,7 @@ def _part(graph: Graph, name: str) -> tuple[list[NodeProto], str]:
         node = graph.producers.get(value)
         if node is None or id(node) in wanted:
             continue
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain not in ("", "ai.onnx") or node.op_type not in _SIMPLE:
             return [], f"it depends on {node.op_type}"
         wanted.add(id(node))
         names += [given for given in node.input if given]
@@ -109,8 +119,28 @@ def _run(graph: Graph, nodes: Collection[NodeProto], name: str, feed: Feed) -> n
     )
     part.output.add().name = name
     model = ModelProto(ir_version=graph.proto.ir_version, graph=part, opset_import=graph.proto.opset_import)
-    (found,) = ReferenceEvaluator(model).run(None, feeds)
-    return np.asarray(found)
+    evaluator: Any = ReferenceEvaluator(model)
+    values: dict[str, Any] = {"": None, **evaluator.rt_inits_, **feeds}
+    for step in evaluator.rt_nodes_:
+        inputs = [values[given] for given in step.input]
+        if _elements(step.op_type, inputs) > _LARGEST:
+            raise ValueError(f"{step.op_type} makes more than {_LARGEST:,} elements")
+        values.update(zip(step.output, step.run(*inputs), strict=False))
+    return np.asarray(values[name])
+
+
+def _elements(op_type: str, inputs: list[Any]) -> int:
+    """The elements that a step may make, before it makes them."""
+    given = [np.asarray(value) for value in inputs if value is not None]
+    if op_type == "Range":
+        start, limit, delta = (int(value) for value in given)
+        return max(0, -(-(limit - start) // delta)) if delta else 0
+    if op_type in ("Expand", "ConstantOfShape"):
+        return math.prod(int(size) for size in given[-1])
+    try:
+        return math.prod(np.broadcast_shapes(*(value.shape for value in given)))
+    except ValueError:  # not an operator over pairs of elements
+        return sum(value.size for value in given)
 
 
 def _fed(graph: Graph, port: str, feed: Feed) -> np.ndarray:

@@ -20,6 +20,7 @@ __all__ = [
     "VARIES",
     "differing",
     "documents",
+    "entries",
     "facts",
     "inside",
     "one",
@@ -49,6 +50,12 @@ def inside(data: Any, *keys: str) -> Any:
     for key in keys:
         data = data.get(key) if isinstance(data, Mapping) else None
     return data
+
+
+def entries(data: Any, *keys: str) -> Mapping[str, Any]:
+    """An object inside of nested objects; an empty one where there is none."""
+    found = inside(data, *keys)
+    return found if isinstance(found, Mapping) else {}
 
 
 def differing(at: str, said: Mapping[str, Any] | None, real: Mapping[str, Any]) -> Iterator[Found]:

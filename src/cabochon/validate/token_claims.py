@@ -7,6 +7,7 @@ from cabochon.validate.findings import Severity
 from cabochon.validate.opened import Opened
 from cabochon.validate.rules import Found, rule
 from cabochon.validate.statements import GENAI, NEEDS, documents, facts, inside
+from cabochon.validate.tokenizer_file import tokens
 
 __all__: list[str] = []
 
@@ -18,20 +19,16 @@ def tokens_differ(package: Opened) -> Iterator[Found]:
     Causes: ids were copied from another tokenizer; placeholders of a template were left.
     Remedy: take ids and texts from tokenizer.json and generation_config.json.
     """
+    known = tokens(package).added
+    ids = {text: number for number, text in known.items()}
     for found in facts(package):
-        contents = tokens(package)
-        for at, number, content in stated_tokens(package):
+        for at, number, text in stated_tokens(package):
             if found.vocabulary is not None and number >= found.vocabulary:
                 yield Found(at, str(number), f"an id below {found.vocabulary}")
-            elif content is not None and contents and contents.get(number, content) != content:
-                yield Found(at, f"{number} for {content!r}", f"{contents[number]!r}, as in tokenizer.json")
-
-
-def tokens(package: Opened) -> Mapping[int, str]:
-    """The added tokens of tokenizer.json by id."""
-    added = inside(package.json("tokenizer.json"), "added_tokens")
-    found = [(inside(t, "id"), inside(t, "content")) for t in added] if isinstance(added, list) else []
-    return {number: text for number, text in found if isinstance(number, int) and isinstance(text, str)}
+            elif text is not None and known.get(number, text) != text:
+                yield Found(at, f"{number} for {text!r}", f"{known[number]!r}, as in tokenizer.json")
+            elif text is not None and ids.get(text, number) != number:
+                yield Found(at, f"{number} for {text!r}", f"{ids[text]}, as in tokenizer.json")
 
 
 def stated_tokens(package: Opened) -> Iterator[tuple[str, int, str | None]]:
@@ -45,10 +42,8 @@ def stated_tokens(package: Opened) -> Iterator[tuple[str, int, str | None]]:
                 yield f"{at}.{role}", token.id, token.content
         elif special is not None:
             yield from _ids(f"{at}.", special.model_dump(exclude_none=True))
-    for name, keys in (("generation_config.json", ()), (GENAI, ("model",))):
-        yield from _ids(
-            ".".join((f"{name}:", *keys)), inside(package.json(name), *keys) if keys else package.json(name)
-        )
+    yield from _ids("generation_config.json: ", package.json("generation_config.json"))
+    yield from _ids(f"{GENAI}: model.", inside(package.json(GENAI), "model"))
 
 
 def _ids(at: str, said: Any) -> Iterator[tuple[str, int, None]]:
@@ -61,24 +56,30 @@ def _ids(at: str, said: Any) -> Iterator[tuple[str, int, None]]:
 
 @rule("HON021", Severity.ERROR, ("document",))
 def ends_differ(package: Opened) -> Iterator[Found]:
-    """The document leaves out a token that ends an answer, or adds one.
+    """A token that ends an answer is left out.
 
     Causes: only the tokenizer's own end token was listed; generation_config.json has more.
     Remedy: list the union of generation_config.json, config.json and the tokenizer.
     """
     known = ends(package)
+    for at, stated in _stated_ends(package):
+        if missing := sorted(known - stated):
+            yield Found(at, f"nothing of {missing}", f"every id that ends an answer: {sorted(known)}")
+
+
+def _stated_ends(package: Opened) -> Iterator[tuple[str, set[int]]]:
+    """Where ids that end an answer are listed, and which."""
     for name, document in documents(package):
         tokenizer = document.package.tokenizer if document.package else None
         special = getattr(tokenizer, "special_tokens", None)
-        if not known or special is None:
-            continue
+        at = f"{name}: package.tokenizer.special_tokens"
         if isinstance(special, Mapping):
-            stated = {token.id for token in special.values()}
-        else:
-            stated = set(special.model_dump(exclude_none=True).get("eos_token_id") or ())
-        if missing := sorted(known - stated):
-            at = f"{name}: package.tokenizer.special_tokens"
-            yield Found(at, f"nothing of {missing}", f"every id that ends an answer: {sorted(known)}")
+            yield at, {token.id for token in special.values()}
+        elif special is not None:
+            yield at, set(special.model_dump(exclude_none=True).get("eos_token_id") or ())
+    said = inside(package.json(GENAI), "model", "eos_token_id")
+    if said is not None:
+        yield f"{GENAI}: model.eos_token_id", set(said if isinstance(said, list) else [said])
 
 
 def ends(package: Opened) -> set[int]:
@@ -97,19 +98,10 @@ def tokenizer_too_large(package: Opened) -> Iterator[Found]:
     Causes: the tokenizer of another checkpoint; tokens were added to it after training.
     Remedy: take the tokenizer of the checkpoint.
     """
-    highest = max((*tokens(package), *_vocabulary(package)), default=-1)
+    highest = tokens(package).highest
     for found in facts(package):
-        if found.vocabulary is not None and highest >= found.vocabulary:
+        if highest is not None and found.vocabulary is not None and highest >= found.vocabulary:
             yield Found("tokenizer.json", f"a token with the id {highest}", f"ids below {found.vocabulary}")
-
-
-def _vocabulary(package: Opened) -> Iterator[int]:
-    vocabulary = inside(package.json("tokenizer.json"), "model", "vocab")
-    return (
-        (n for n in vocabulary.values() if isinstance(n, int))
-        if isinstance(vocabulary, Mapping)
-        else iter(())
-    )
 
 
 @rule("HON023", Severity.ERROR, ("document",))
@@ -119,9 +111,9 @@ def tokenizer_size_differs(package: Opened) -> Iterator[Found]:
     Causes: the model's padded vocabulary was taken for the tokenizer's; a placeholder.
     Remedy: count the tokens of tokenizer.json, the added ones included.
     """
-    numbers = {*tokens(package), *_vocabulary(package)}
+    count = tokens(package).count
     for name, document in documents(package):
         tokenizer = document.package.tokenizer if document.package else None
         said = getattr(tokenizer, "vocab_size", None)
-        if numbers and said is not None and said != len(numbers):
-            yield Found(f"{name}: package.tokenizer.vocab_size", str(said), f"{len(numbers)} tokens")
+        if count is not None and said is not None and said != count:
+            yield Found(f"{name}: package.tokenizer.vocab_size", str(said), f"{count} tokens")
