@@ -10,20 +10,24 @@ from cabochon.cli.options import (
     Greedy,
     MaxNewTokens,
     MinP,
+    NumDraftTokens,
     Package,
+    Proposer,
     Provider,
     ProviderOptions,
     RepetitionPenalty,
     Seed,
+    Speculation,
     System,
     Temperature,
     Threads,
     TopK,
     TopP,
+    read_num_draft_tokens,
     read_provider_options,
 )
 from cabochon.cli.output import print_error, print_json
-from cabochon.cli.run import say
+from cabochon.cli.run import guessed, print_remarks, say
 from cabochon.errors import RequestError
 
 if TYPE_CHECKING:
@@ -43,6 +47,9 @@ def chat(
     min_p: MinP = None,
     repetition_penalty: RepetitionPenalty = None,
     seed: Seed = None,
+    speculation: Speculation = None,
+    num_draft_tokens: NumDraftTokens = "auto",
+    proposer: Proposer = None,
     threads: Threads = None,
     provider: Provider = None,
     provider_option: ProviderOptions = None,
@@ -56,7 +63,9 @@ def chat(
     provider_options = read_provider_options(provider_option)
     from cabochon.runtime import load
 
-    model = load(package, threads=threads, provider=provider, provider_options=provider_options)
+    model = load(
+        package, threads=threads, provider=provider, provider_options=provider_options, proposer=proposer
+    )
     options: dict[str, Any] = dict(
         max_new_tokens=max_new_tokens,
         greedy=greedy or None,
@@ -66,6 +75,8 @@ def chat(
         min_p=min_p,
         repetition_penalty=repetition_penalty,
         seed=seed,
+        speculation=speculation,
+        num_draft_tokens=read_num_draft_tokens(num_draft_tokens),
     )
     said = [{"role": "system", "content": system}] if system is not None else []
     if not converse(model, said, options, as_json):
@@ -90,11 +101,13 @@ def converse(model: "Model", said: list[dict[str, str]], options: dict[str, Any]
 
 
 def answer(model: "Model", said: list[dict[str, str]], options: dict[str, Any], as_json: bool) -> str:
-    """Say the next turn of the model; its text."""
-    if not as_json:
-        return say(model, said, options).text
-    found = model.generate(said, **options)
-    print_json(found, indent=None)
+    """Say the next turn of the model; its text. What was guessed ahead goes to standard error."""
+    found = model.generate(said, **options) if as_json else say(model, said, options)
+    if as_json:
+        print_json(found, indent=None)
+    elif found.speculation:
+        print(f"[{guessed(found.speculation)}]", file=sys.stderr)
+    print_remarks(found)
     return found.text
 
 

@@ -11,19 +11,23 @@ __all__ = [
     "IgnoreEos",
     "MaxNewTokens",
     "MinP",
+    "NumDraftTokens",
     "Package",
+    "Proposer",
     "Provider",
     "ProviderOptions",
     "RepetitionPenalty",
     "Revision",
     "Seed",
     "Source",
+    "Speculation",
     "Stop",
     "System",
     "Temperature",
     "Threads",
     "TopK",
     "TopP",
+    "read_num_draft_tokens",
     "read_provider_options",
 ]
 
@@ -82,7 +86,33 @@ Seed = Annotated[int | None, typer.Option(help="Draw the same again.", show_defa
 Stop = Annotated[
     list[str] | None, typer.Option(help="End where this text comes; repeatable.", show_default=False)
 ]
+Speculation = Annotated[
+    bool | None,
+    typer.Option(
+        "--speculation/--no-speculation",
+        help="Let the drafter of a pair, or --proposer, guess ahead; on where one is there. The answer is the same.",
+        show_default=False,
+    ),
+]
+NumDraftTokens = Annotated[
+    str,
+    typer.Option(
+        metavar="N", help="How many tokens are guessed ahead: a number, or auto for as many as pay."
+    ),
+]
+Proposer = Annotated[
+    str | None,
+    typer.Option(
+        help="Who guesses ahead: prompt-lookup needs no drafter; by default the drafter of a pair.",
+        show_default=False,
+    ),
+]
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on past the end of the answer.")]
+
+
+def read_num_draft_tokens(text: str) -> int | str:
+    """ "4" -> 4, "auto" -> "auto"; what is neither is the runtime's to refuse."""
+    return int(text) if text.isdecimal() else text
 
 
 def read_provider_options(pairs: list[str] | None) -> dict[str, str] | None:

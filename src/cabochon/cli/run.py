@@ -11,25 +11,30 @@ from cabochon.cli.options import (
     IgnoreEos,
     MaxNewTokens,
     MinP,
+    NumDraftTokens,
     Package,
+    Proposer,
     Provider,
     ProviderOptions,
     RepetitionPenalty,
     Seed,
+    Speculation,
     Stop,
     System,
     Temperature,
     Threads,
     TopK,
     TopP,
+    read_num_draft_tokens,
     read_provider_options,
 )
 from cabochon.cli.output import print_json
 
 if TYPE_CHECKING:
     from cabochon.runtime import Generation, Model
+    from cabochon.runtime import Speculation as Figures
 
-__all__ = ["run", "say"]
+__all__ = ["guessed", "print_remarks", "run", "say"]
 
 
 def run(
@@ -50,6 +55,9 @@ def run(
     seed: Seed = None,
     stop: Stop = None,
     ignore_eos: IgnoreEos = False,
+    speculation: Speculation = None,
+    num_draft_tokens: NumDraftTokens = "auto",
+    proposer: Proposer = None,
     threads: Threads = None,
     provider: Provider = None,
     provider_option: ProviderOptions = None,
@@ -63,7 +71,9 @@ def run(
     provider_options = read_provider_options(provider_option)
     from cabochon.runtime import load
 
-    model = load(package, threads=threads, provider=provider, provider_options=provider_options)
+    model = load(
+        package, threads=threads, provider=provider, provider_options=provider_options, proposer=proposer
+    )
     options: dict[str, Any] = dict(
         max_new_tokens=max_new_tokens,
         greedy=greedy or None,
@@ -73,13 +83,17 @@ def run(
         min_p=min_p,
         repetition_penalty=repetition_penalty,
         seed=seed,
+        speculation=speculation,
+        num_draft_tokens=read_num_draft_tokens(num_draft_tokens),
         stop=stop or (),
         ignore_eos=ignore_eos,
     )
+    found = model.generate(asked, **options) if as_json else say(model, asked, options)
     if as_json:
-        print_json(model.generate(asked, **options))
+        print_json(found)
     else:
-        print(figures(say(model, asked, options)), file=sys.stderr)
+        print(figures(found), file=sys.stderr)
+    print_remarks(found)
 
 
 def read_prompt(prompt: str | None, chat: str | None, ids: str | None, system: str | None) -> Any:
@@ -112,9 +126,26 @@ def say(model: "Model", prompt: Any, options: dict[str, Any]) -> "Generation":
 
 
 def figures(found: "Generation") -> str:
-    """One line: how many tokens, how fast, why it ended."""
+    """One line: how many tokens, how fast, why it ended; what speculation did."""
     t = found.timings
+    parts = [
+        f"{t.prompt_tokens} prompt tokens in {t.prefill_seconds:.2f} s",
+        f"{t.new_tokens} new at {t.tokens_per_second:.1f} a second",
+        *([guessed(found.speculation)] if found.speculation else []),
+        f"ended by {found.finish_reason}",
+    ]
+    return f"[{', '.join(parts)}]"
+
+
+def print_remarks(found: "Generation") -> None:
+    """What a user should know of the answer, on standard error."""
+    for remark in found.remarks:
+        print(f"cabochon: {remark}", file=sys.stderr)
+
+
+def guessed(did: "Figures") -> str:
+    """What speculation did, in words."""
     return (
-        f"[{t.prompt_tokens} prompt tokens in {t.prefill_seconds:.2f} s, {t.new_tokens} new at "
-        f"{t.tokens_per_second:.1f} a second, ended by {found.finish_reason}]"
+        f"{did.accepted} of {did.proposed} proposed by {did.proposer} accepted "
+        f"({did.tokens_per_target_call:.2f} tokens a step)"
     )

@@ -129,6 +129,10 @@ class Line:
 
     def at(self, tokens: int) -> float:
         """Seconds of a step of so many tokens; a longer step is never the faster one."""
-        slope = (self._n * self._xy - self._x * self._y) / (self._n * self._xx - self._x**2) if self.known else 0.0
+        slope = (
+            (self._n * self._xy - self._x * self._y) / (self._n * self._xx - self._x**2)
+            if self.known
+            else 0.0
+        )
         slope = max(slope, 0.0)
         return max(self._y / self._n + slope * (tokens - self._x / self._n), 1e-9)

@@ -58,7 +58,11 @@ class Drafter:
 
     def _check(self, target: Session) -> None:
         given, made = self._graph.inputs, self._graph.outputs
-        for name, ports in {"inputs_embeds": given, "attention_mask": given, **dict.fromkeys(OUTPUTS, made)}.items():
+        for name, ports in {
+            "inputs_embeds": given,
+            "attention_mask": given,
+            **dict.fromkeys(OUTPUTS, made),
+        }.items():
             if name not in ports:
                 raise _unfit(name, "is missing", "a drafter has it")
         if target.ports.hidden is None:

@@ -43,11 +43,8 @@ class Generation:
     timings: Timings
     speculation: Speculation | None = None
     """None where the answer was decoded plainly."""
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What a user should know of how it was made."""
-        return self.speculation.remarks if self.speculation else ()
+    remarks: tuple[str, ...] = ()
+    """What a user should know of how it was made."""
 
 
 @dataclass
@@ -111,8 +108,16 @@ class Row:
         ended = self.ended or time.perf_counter()
         prefill = (self.prefilled or ended) - self.began
         timings = Timings(len(self.prompt), self.reused, len(self.ids), prefill, ended - self.began - prefill)
-        reason, speculation = self.finish_reason or "closed", self.tally and self.tally.figures(len(self.ids))
-        return Generation(self.text, list(self.ids), reason, list(self.prompt), timings, speculation)
+        did = self.tally.figures(len(self.ids)) if self.tally else None
+        return Generation(
+            text=self.text,
+            ids=list(self.ids),
+            finish_reason=self.finish_reason or "closed",
+            prompt_ids=list(self.prompt),
+            timings=timings,
+            speculation=did,
+            remarks=did.remarks if did else (),
+        )
 
 
 def answer(state: State, row: Row) -> Generator[str, None, None]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Unpack, overload
+from typing import Any, NamedTuple, Unpack, overload
 
 import numpy as np
 
@@ -40,14 +40,14 @@ def load(
     provider: str | None = None,
     provider_options: Mapping[str, Any] | None = None,
     session_options: Mapping[str, Any] | None = None,
-    proposer: Proposer | Literal["prompt-lookup"] | None = None,
+    proposer: Proposer | str | None = None,
 ) -> "Model":
     """Open a package, or the pair of a target and its drafter, and make it ready to generate.
 
     `threads` per operator (default: one per core); `provider` "cpu", "cuda", "webgpu", "dml", "openvino" or an
     onnxruntime name (default: the target's own where installed, else the CPU); `provider_options` and `session_options`
-    go to onnxruntime as they are. `proposer` makes speculative decoding possible with a package alone, and takes the
-    drafter's place in a pair. Raises PackageError for a package that is not right, RequestError for what cannot be done
+    go to onnxruntime as they are. `proposer`, "prompt-lookup" or one of your own, makes speculative decoding possible
+    with a package alone, and takes the drafter's place in a pair. Raises PackageError for a package that is not right, RequestError for what cannot be done
     with it here.
     """
     options: dict[str, Any] = dict(
@@ -68,8 +68,8 @@ class Model:
     """A loaded package. The caches of one conversation stay between calls, so a next turn costs only what is new.
 
     `session` holds the ports and the provider, `tokens` the tokenizer, `chat` the template (None where the package has
-    none), `eos_token_ids` the union of all files, `remarks` what the package asks for and is not followed, `proposer` who
-    proposes tokens in speculative decoding (None: nobody).
+    none), `eos_token_ids` the union of all files, `remarks` what the package asks for and is not followed, `proposer`
+    who proposes tokens in speculative decoding (None: nobody).
     """
 
     def __init__(self, folder: Folder, session: Session, proposer: Proposer | None = None) -> None:
@@ -182,9 +182,14 @@ class Model:
             return answer(state, row)
         return speculate(state, row, self.proposer, length)
 
-    def _draft_length(self, request: Request) -> DraftLength | None:
-        """None for plain decoding. From now on sliding caches keep what so long drafts need."""
-        if self.proposer is None or request.speculation is False:
+    def _draft_length(self, request: Request, rows: int = 1) -> DraftLength | None:
+        """None for plain decoding. From now on sliding caches keep what so long drafts need.
+
+        Several rows speculate one after the other, and only where that was asked for: together and plainly they were
+        faster (docs/speculation.md).
+        """
+        wanted = rows == 1 if request.speculation is None else request.speculation
+        if self.proposer is None or not wanted:
             return None
         length = Fixed(request.num_draft_tokens) if request.num_draft_tokens else self._as_many_as_pay
         if self.eviction is not None and self.eviction.reserve < length.most + 2:
@@ -206,7 +211,7 @@ class Model:
     def _answer_batch(self, prompts: Sequence[list[int]], request: Request) -> list[Generation]:
         rows = [self._row(ids, request, n) for n, ids in enumerate(prompts)]
         self._admit([len(ids) for ids in prompts], max(row.limit for row in rows), request.chunk)
-        length = self._draft_length(request)
+        length = self._draft_length(request, len(rows))
         if length is None:
             answer_all(*self._filled(rows, request.chunk), rows)
             return [row.generation() for row in rows]

@@ -38,7 +38,8 @@ class Options(TypedDict, total=False):
     prefill_chunk: int | None
     """The most prompt tokens of one step; left out: 512."""
     speculation: bool | None
-    """False: decode plainly, though a drafter or another proposer is loaded. True asks for one."""
+    """False: decode plainly. True: let the drafter, or whoever is loaded, propose; RequestError where nobody is. Left
+    out: propose where somebody is loaded and there is one prompt. The answer is the same."""
     num_draft_tokens: int | Literal["auto"] | None
     """How many tokens are proposed in a round of speculative decoding; left out: "auto", as many as pay."""
     parse_special: bool

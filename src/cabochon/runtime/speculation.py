@@ -20,9 +20,7 @@ from cabochon.runtime.state import Output, State
 from cabochon.runtime.tally import Tally
 
 
-def speculate(
-    state: State, row: Row, proposer: Proposer, length: DraftLength
-) -> Generator[str, None, None]:
+def speculate(state: State, row: Row, proposer: Proposer, length: DraftLength) -> Generator[str, None, None]:
     """Fill the state with what it lacks of the row's prompt and decode in rounds; yields text as it becomes certain."""
     row.began = time.perf_counter()
     read = state.feed(row.prompt[state.length :], hidden=proposer.reads_hidden)

@@ -177,7 +177,7 @@ class State:
 
     def _shorten(self) -> None:
         """Drop the last columns where no row has a token in them, if that moves no memory: one row, one head each."""
-        columns = int(self.mask.any(0).nonzero()[0][-1]) + 1
+        columns = int(np.flatnonzero(self.mask.any(0))[-1]) + 1
         lone = self.rows == 1 and all(c.heads == 1 for c in self.caches) and self.session.device == "cpu"
         if not lone or columns in (self.mask.shape[1], self.evicted):
             return
