@@ -21,15 +21,18 @@ def comments(document: Document, decoder: Decoder) -> Comments:
     """The comments of a document that was derived from `decoder`, by the path of the key they stand above."""
     assert document.pipeline is not None
     workflow = document.pipeline.workflow
-    found: dict[Path, tuple[str, ...]] = {(): (*_head(), *_omissions(document, decoder))}
+    found: dict[Path, tuple[str, ...]] = {(): (*_head(decoder), *_omissions(document, decoder))}
     found |= {path: lines for path, lines in _facts(document, decoder)}
     found |= {(*_WORKFLOW, *path): lines for path, lines in _workflow(workflow, decoder)}
     return found
 
 
-def _head() -> Iterator[str]:
+def _head(decoder: Decoder) -> Iterator[str]:
     yield "inference_metadata.yaml with comments: `cabochon validate` holds both to be one object. Programs read that."
-    yield "Derived from the ports of model.onnx, from config.json and from the tokenizer's files; written by no hand."
+    yield (
+        f"Derived from the ports of {decoder.artifact}, from config.json and from the tokenizer's files; "
+        "written by no hand."
+    )
 
 
 def _omissions(document: Document, decoder: Decoder) -> Iterator[str]:
@@ -98,7 +101,7 @@ def _inputs(decoder: Decoder) -> Iterator[str]:
 
 
 def _component(decoder: Decoder) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    ports: Path = ("components", "decoder", "ports")
+    ports: Path = ("components", decoder.name, "ports")
     if "logits_to_keep" in decoder.ports.inputs:
         yield (
             (*ports, "inputs", "logits_to_keep"),
@@ -124,7 +127,9 @@ def _group(name: Kind, group: Group, decoder: Decoder) -> Iterator[str]:
         yield (
             f"A layer sees {window} keys, its own token included: all but the last {(window or 1) - 1} may be dropped."
         )
-        yield "This format has no key for the width of the window; model.onnx has: cabochon.sliding_window."
+        yield (
+            f"This format has no key for the width of the window; {decoder.artifact} has: cabochon.sliding_window."
+        )
     if group.aliasing == "forbidden":
         yield "aliasing forbidden: the graph returns a new tensor; past and present are never one buffer."
     else:

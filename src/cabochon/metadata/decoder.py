@@ -42,7 +42,7 @@ class Decoder:
     """A text decoder: `ports` and `caches` as its graph has them, `in_place` where one buffer may be past and present.
 
     `properties` are the metadata properties of the graph. `vocabulary` is None for a package without a tokenizer;
-    `generation` is generation_config.json, empty where the package has none.
+    `generation` is generation_config.json, empty where the package has none. `name` is that of its component.
     """
 
     ports: Ports
@@ -53,6 +53,7 @@ class Decoder:
     vocabulary: Vocabulary | None
     generation: Mapping[str, Any]
     artifact: str = "model.onnx"
+    name: str = "decoder"
 
     @property
     def hidden(self) -> str | None:
@@ -63,6 +64,11 @@ class Decoder:
     def logits(self) -> Port:
         """[batch, kept, vocabulary]"""
         return self.ports.outputs["logits"]
+
+    @cached_property
+    def anchors(self) -> dict[Kind, int]:
+        """The last owner of each kind: the layer whose caches those read that own none, a drafter among them."""
+        return {kind: max(cache.layer for cache in caches) for kind, caches in self.groups.items()}
 
     @cached_property
     def groups(self) -> dict[Kind, tuple[Cache, ...]]:

@@ -43,21 +43,27 @@ from cabochon.metadata.document import (
     Workflow,
 )
 from cabochon.metadata.ports import Port
+from cabochon.metadata.vocabulary import Vocabulary
 
 __all__ = [
     "cells",
     "component",
     "contract",
     "decoder_document",
+    "decoder_workflow",
+    "emitted",
     "groups",
     "held",
     "invoke",
     "model",
     "package",
     "rows",
+    "supplied",
+    "tokenizer",
 ]
 
 ROWS = RequestAligned(axis=0)
+_CONTROL = {"active": "bool", "done": "bool", "accepted_len": "int64"}
 _ROLES: dict[str, PortRole] = {
     "input_ids": "token_ids",
     "attention_mask": "attention_mask",
@@ -70,31 +76,35 @@ def decoder_document(decoder: Decoder) -> Document:
 
     The form of the document is neutral; `cabochon.metadata.forms.dump` writes it as v1 or v1.8.
     """
-    control = {"active": "bool", "done": "bool", "accepted_len": "int64"}
-    logits = contract(decoder.logits)
-    workflow = Workflow(
+    return Document(
+        model=model(decoder), package=package(decoder), pipeline=Pipeline(workflow=decoder_workflow(decoder))
+    )
+
+
+def decoder_workflow(decoder: Decoder) -> Workflow:
+    """One pass of the decoder, under its own name."""
+    return Workflow(
         manifest=Manifest(),
-        inputs={f"request.{name}": _supplied(name, rows(dtype)) for name, dtype in control.items()}
+        inputs={f"request.{name}": supplied(name, rows(dtype)) for name, dtype in _CONTROL.items()}
         | {
             "request.input_ids": _requested("prompt_tokens", contract(decoder.ports.inputs["input_ids"])),
-            "request.attention_mask": _supplied(
+            "request.attention_mask": supplied(
                 "attention_mask", contract(decoder.ports.inputs["attention_mask"])
             ),
         }
-        | {f"request.{c.cell}": _supplied(c.past.name, contract(c.past)) for c in decoder.caches},
-        outputs={"logits": Output(contract=logits, role="tensor", stage="pre_adapter")},
-        components={"decoder": component(decoder)},
+        | {f"request.{c.cell}": supplied(c.past.name, contract(c.past)) for c in decoder.caches},
+        outputs={"logits": emitted(decoder.logits)},
+        components={decoder.name: component(decoder)},
         state=cells(decoder, "request", Invariant()),
         steps=(
-            invoke(decoder, "request.input_ids", "request.attention_mask", past="request", out="decoder"),
-            Emit(value="decoder.logits", output="logits", mode="replace"),
+            invoke(decoder, "request.input_ids", "request.attention_mask", past="request", out=decoder.name),
+            Emit(value=f"{decoder.name}.logits", output="logits", mode="replace"),
         ),
         serving=Serving(
-            **{name: f"request.{name}" for name in control},
+            **{name: f"request.{name}" for name in _CONTROL},
             state_service=StateService(groups=groups(decoder)),
         ),
     )
-    return Document(model=model(decoder), package=package(decoder), pipeline=Pipeline(workflow=workflow))
 
 
 def model(decoder: Decoder) -> Model:
@@ -103,11 +113,15 @@ def model(decoder: Decoder) -> Model:
 
 
 def package(decoder: Decoder) -> Package | None:
-    """The tokenizer, and its special tokens by the names that its own files give them."""
-    vocabulary = decoder.vocabulary
+    """See `tokenizer`."""
+    return tokenizer(decoder.vocabulary)
+
+
+def tokenizer(vocabulary: Vocabulary | None) -> Package | None:
+    """The tokenizer, and its special tokens by the names that its own files give them; None without one."""
     if vocabulary is None:
         return None
-    tokenizer = Tokenizer(
+    described = Tokenizer(
         algorithm=vocabulary.algorithm,
         vocab_size=vocabulary.size,
         byte_level=vocabulary.byte_level,
@@ -117,7 +131,7 @@ def package(decoder: Decoder) -> Package | None:
             for name, token in vocabulary.special.items()
         },
     )
-    return Package(tokenizer=tokenizer)
+    return Package(tokenizer=described)
 
 
 def component(decoder: Decoder) -> Component:
@@ -156,7 +170,7 @@ def groups(decoder: Decoder) -> dict[str, Group]:
             aliasing="permitted" if decoder.in_place else "forbidden",
             update=Append(),
             reuse=Reuse(prefix_reusable=True, evictable_prefix=kind == SLIDING),
-            ports={"decoder": {cache.cell: _alias(cache) for cache in caches}},
+            ports={decoder.name: {cache.cell: _alias(cache) for cache in caches}},
         )
         for kind, caches in decoder.groups.items()
     }
@@ -167,7 +181,7 @@ def invoke(decoder: Decoder, ids: str, mask: str, *, past: str, out: str) -> Inv
     dot = f"{past}." if past else ""
     tap = {decoder.hidden: f"{out}.hidden"} if decoder.hidden else {}
     return Invoke(
-        component="decoder",
+        component=decoder.name,
         inputs={"input_ids": ids, "attention_mask": mask}
         | {cache.past.name: f"{dot}{cache.cell}" for cache in decoder.caches},
         outputs={"logits": f"{out}.logits"}
@@ -193,8 +207,14 @@ def rows(dtype: str, *more: int | str) -> TensorContract:
     return held(dtype, ("batch", *more))
 
 
-def _supplied(name: str, tensor: TensorContract) -> Input:
+def supplied(name: str, tensor: TensorContract) -> Input:
+    """An input that the application supplies."""
     return Input(contract=tensor, role=Opaque(), source=Application(name=name), required=True)
+
+
+def emitted(port: Port) -> Output:
+    """An output of the workflow that is a graph's, as it is."""
+    return Output(contract=contract(port), role="tensor", stage="pre_adapter")
 
 
 def _requested(role: RuntimeRoleName, tensor: TensorContract) -> Input:

@@ -1,9 +1,9 @@
 """A package as a folder in another version: the document converted, everything else the same bytes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cabochon import files, sums
 from cabochon.checkpoint.strict_json import parse_object
@@ -11,10 +11,15 @@ from cabochon.errors import CabochonError, PackageError
 from cabochon.metadata import forms, versions, yaml
 from cabochon.metadata.decoder import Decoder, read_decoder
 from cabochon.metadata.document import Document
+from cabochon.metadata.drafter import Drafter, read_drafter
+from cabochon.metadata.pair import EMBEDDING, Pair, read_embedding, served_pair, width
 from cabochon.metadata.served import served_document
-from cabochon.metadata.vocabulary import end_tokens, read_vocabulary
+from cabochon.metadata.vocabulary import Vocabulary, end_tokens, read_vocabulary
 
-__all__ = ["Folder", "convert_package", "open_decoder"]
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["Folder", "convert_package", "open_decoder", "open_drafter", "open_pair"]
 
 _LOOP, _ANNOTATED = "inference_metadata.loop.yaml", "inference_metadata.annotated.yaml"
 _VERDICT = "evidence/validation.json"
@@ -67,8 +72,12 @@ def _converted(package: Path, name: str, dialect: str) -> tuple[bytes, list[str]
 
 
 def _runnable(package: Path) -> tuple[Document | None, list[str]]:
-    """The loop that the released runtime generates from; None, and why, for what is no text package of cabochon."""
+    """What the released runtime generates from; None, and why, for what is neither a text package nor a pair."""
     try:
+        if (package / "target" / "model.onnx").is_file():
+            return served_pair(open_pair(package)), []
+        if _is_drafter(package):
+            return None, ["a drafter generates nothing by itself: the document says what it said before"]
         return served_document(open_decoder(package)), []
     except (CabochonError, OSError) as error:
         why = f"{error.at}: {error.message}" if isinstance(error, CabochonError) else str(error)
@@ -110,20 +119,49 @@ def _fill(package: Path, stage: Path, without: set[str]) -> tuple[str | None, se
 
 def open_decoder(package: Path) -> Decoder:
     """The facts of a built package's decoder; no weight is read. Raises CabochonError for what is no text package."""
-    import onnx_ir as ir
-
     from cabochon.gemma4 import read_text_config
 
     config = _object(package, "config.json")
-    try:
-        model = ir.load(package / "model.onnx")
-    except Exception as error:  # protobuf and onnx_ir raise what they like
-        raise PackageError(f"no graph: {error}"[:200], at="model.onnx") from error
     generation = _object(package, "generation_config.json")
+    graph = _graph(package, "model.onnx")
+    return read_decoder(graph, read_text_config(config), _vocabulary(package, config), generation)
+
+
+def open_drafter(package: Path) -> Drafter:
+    """The facts of a built drafter; no weight is read. Raises CabochonError for what is none."""
+    from cabochon.gemma4 import read_drafter_config
+
+    config = _object(package, "config.json")
+    graph = _graph(package, "model.onnx")
+    return read_drafter(graph, read_drafter_config(config), _vocabulary(package, config))
+
+
+def open_pair(package: Path) -> Pair:
+    """The facts of a built pair; no weight is read. Raises CabochonError for what is none."""
+    target = replace(open_decoder(package / "target"), name="target", artifact="target/model.onnx")
+    embedding = read_embedding(_graph(package, EMBEDDING))
+    proposed = width(_object(package, "assistant_generation_config.json"))
+    return Pair(target, open_drafter(package), embedding, proposed)
+
+
+def _is_drafter(package: Path) -> bool:
+    return _graph(package, "model.onnx").metadata_props.get("cabochon.model") == "drafter"
+
+
+def _graph(package: Path, name: str) -> "ir.Model":
+    import onnx_ir as ir
+
+    try:
+        return ir.load(package / name)
+    except Exception as error:  # protobuf and onnx_ir raise what they like
+        raise PackageError(f"no graph: {error}"[:200], at=name) from error
+
+
+def _vocabulary(package: Path, config: Mapping[str, Any]) -> Vocabulary | None:
+    """The tokens, as the tokenizer's files beside the graph state them; None without a tokenizer."""
     tokenizer = package / "tokenizer.json"
-    names = _object(package, "tokenizer_config.json")
-    vocabulary = read_vocabulary(tokenizer, generation, config, names=names) if tokenizer.is_file() else None
-    return read_decoder(model, read_text_config(config), vocabulary, generation)
+    generation, names = (_object(package, f"{name}_config.json") for name in ("generation", "tokenizer"))
+    return read_vocabulary(tokenizer, generation, config, names=names) if tokenizer.is_file() else None
 
 
 def _object(package: Path, name: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from cabochon.metadata.document import (
     Workflow,
 )
 
-__all__ = ["served_document"]
+__all__ = ["served_document", "token_policy"]
 
 _NAMED = {"bos": "bos_token_id", "pad": "pad_token_id", "sep": "sep_token_id", "image": "image_token_id",
           "video": "video_token_id", "audio": "audio_token_id"}  # fmt: skip
@@ -49,7 +49,7 @@ def served_document(decoder: Decoder) -> Document:
         manifest=Manifest(),
         inputs=_inputs(decoder),
         outputs={"tokens": Output(contract=rows("int64", "sequence"), role="tokens", stage="pre_adapter")},
-        components={"decoder": _decoder(decoder), "token_policy": _token_policy(decoder)},
+        components={"decoder": _decoder(decoder), "token_policy": token_policy(decoder)},
         state=_state(decoder),
         steps=(_loop(decoder),),
         serving=Serving(
@@ -80,7 +80,8 @@ def _decoder(decoder: Decoder) -> Component:
     return component(decoder).model_copy(update={"contract": said})
 
 
-def _token_policy(decoder: Decoder) -> Component:
+def token_policy(decoder: Decoder) -> Component:
+    """The runtime's own policy: logits to tokens, and to which rows go on."""
     outputs = {
         "token": rows("int64", "sequence"),
         "active": rows("bool"),

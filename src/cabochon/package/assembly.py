@@ -1,31 +1,23 @@
 """What stands beside the weights of a package: graph, side files, documents, checksums; judged together."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cabochon import files, sums
 from cabochon.errors import PackageError
-from cabochon.package.card import card
+from cabochon.package.described import Described
 from cabochon.package.facts import Digest, Facts
-from cabochon.package.genai_config import GENAI_CONFIG, genai_text
 from cabochon.package.graph_file import serialize
-from cabochon.package.inference_metadata import ANNOTATED, CANONICAL, LOOP, POLICIES, inference_metadata
 from cabochon.package.layout import GRAPH, Layout
 from cabochon.package.notices import requirements, source_license
-from cabochon.package.provenance import provenance
-from cabochon.package.side_files import travelling
 from cabochon.validate import reports, validate
 
 __all__ = ["complete", "place_graph"]
 
 _SHOWN = 20  # findings that an error lists
-_DOCUMENTS = {
-    CANONICAL: "the contract: ports, state and caches, for programs",
-    ANNOTATED: "the same with comments, for people",
-    LOOP: "the loop around the decoder, from prompt to tokens",
-    f"{POLICIES}/": "the graphs of that loop: sampler, termination, states",
-    GENAI_CONFIG: "what onnxruntime-genai asks for",
-    "provenance.json": "source, command, versions, tensors used and unused",
+_NOTICES = {
     "SOURCE_LICENSE.md": "the licence of the checkpoint",
     reports.EVIDENCE: "what `cabochon validate --quick` said when it was built",
     "runtime-requirements.txt": "the wheels it was built beside",
@@ -33,55 +25,56 @@ _DOCUMENTS = {
 }
 
 
-def place_graph(facts: Facts, layout: Layout, stage: Path) -> Facts:
-    """The graph, its contract and the files of the checkpoint that travel along, into `stage`.
+def place_graph(facts: Facts[Any], layout: Layout, folder: Path, package: Described[Any]) -> Facts[Any]:
+    """The graph, its contract and the files that come along, into `folder`.
 
     Returns `facts` with the digest of the graph.
 
     Raises GraphError where the weights of the graph are not those that `layout` places.
     """
     graph = serialize(facts.model, layout)
-    (stage / GRAPH).write_bytes(graph)
-    (stage / POLICIES).mkdir()
-    for name, content in inference_metadata(facts.decoder).items():
-        (stage / name).write_bytes(content)
-    for name in travelling(facts.checkpoint.files):
-        files.copy(facts.checkpoint.files[name], stage / name)
-    return replace(facts, digests={GRAPH: Digest(len(graph), files.sha256(stage / GRAPH))})
+    (folder / GRAPH).write_bytes(graph)
+    for name, content in package.contract(facts).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+    for name, (file, _) in package.travelling(facts).items():
+        files.copy(file, folder / name)
+    return replace(facts, digests={GRAPH: Digest(len(graph), files.sha256(folder / GRAPH))})
 
 
-def complete(facts: Facts, stage: Path) -> None:
-    """The documents and the checksums of `stage`, in which all else stands; and the verdict on all of it.
+def complete(facts: Facts[Any], folder: Path, package: Described[Any]) -> None:
+    """The documents and the checksums of `folder`, in which all else stands; and the verdict on all of it.
 
     Raises PackageError where a rule finds an error.
     """
-    _describe(facts, stage)
-    sums.write(stage, {name: digest.sha256 for name, digest in facts.digests.items()})
-    _judge(stage)
+    for name, text in package.documents(facts).items():
+        _write(folder / name, text)
+    _write(folder / "SOURCE_LICENSE.md", source_license(facts))
+    _write(folder / "runtime-requirements.txt", requirements(facts))
+    _write(folder / "README.md", package.card(facts, _files(facts, package)))
+    known = {name: digest.sha256 for name, digest in facts.digests.items()}
+    sums.write(folder, {**package.summed(), **known})
+    _judge(folder)
 
 
-def _judge(stage: Path) -> None:
+def _files(facts: Facts[Any], package: Described[Any]) -> Mapping[str, str]:
+    """The files of the package and what each is, for its card."""
+    what = {GRAPH: "the graph"}
+    what |= {name: "the weights" for name in facts.digests if name != GRAPH}
+    return what | {name: said for name, (_, said) in package.travelling(facts).items()} | package.said() | _NOTICES
+
+
+def _judge(folder: Path) -> None:
     """All rules but those that read weights, which were hashed just now. The verdict is kept in the package."""
-    verdict = validate(stage, quick=True)
+    verdict = validate(folder, quick=True)
     if verdict.errors:
         shown = "\n".join(str(finding) for finding in verdict.errors[:_SHOWN])
         raise PackageError(
             f"the package that was written has {len(verdict.errors)} errors:\n{shown}",
-            at=str(stage),
+            at=str(folder),
             remedy="this is a fault of cabochon, of the checkpoint's files or of the disk: build again, and report it",
         )
-    reports.record(verdict, stage)
-
-
-def _describe(facts: Facts, stage: Path) -> None:
-    what = {GRAPH: "the graph"}
-    what |= {name: "the weights" for name in facts.digests if name != GRAPH}
-    what |= travelling(facts.checkpoint.files) | _DOCUMENTS
-    _write(stage / GENAI_CONFIG, genai_text(facts))
-    _write(stage / "provenance.json", provenance(facts))
-    _write(stage / "SOURCE_LICENSE.md", source_license(facts))
-    _write(stage / "runtime-requirements.txt", requirements(facts))
-    _write(stage / "README.md", card(facts, what))
+    reports.record(verdict, folder)
 
 
 def _write(path: Path, text: str) -> None:

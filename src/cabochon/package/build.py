@@ -1,41 +1,21 @@
-"""One package, from a checkpoint to its final name.
+"""One package, from a checkpoint or two to its final name."""
 
-What traces graphs (onnx_ir and sympy with it) takes a second or two to import. It is imported and used by a thread of
-its own, while this one writes the weights already: nothing imported at the top of this module may need it.
-"""
-
-import gc
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache
-from itertools import groupby
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from cabochon import __version__, files
-from cabochon.checkpoint import Checkpoint, open_checkpoint
-from cabochon.dialects import TARGETS, Target
-from cabochon.errors import PackageError, TargetError
-from cabochon.gemma4 import TextConfig, TextTensors, read_text_config, text_tensors, text_weights
-from cabochon.package.layout import Layout, Link, lay_out
-from cabochon.package.license import License, find_license
-from cabochon.package.side_files import require, travelling
-from cabochon.package.writer import Digest, Progress, Silent, write_files
-from cabochon.recipes import PRECISIONS, Precision, Recipe
+from cabochon import files
+from cabochon.errors import PackageError
+from cabochon.package.filling import fill, remarks, written
+from cabochon.package.kinds import DRAFTER, KINDS, TEXT
+from cabochon.package.order import Order, order
+from cabochon.package.pairing import Parts, fill_pair
+from cabochon.package.preparing import prepare
+from cabochon.package.writer import Progress, Silent
 
-if TYPE_CHECKING:
-    from cabochon.package.facts import Facts
-
-__all__ = ["Built", "build", "trace"]
-
-_Known = tuple[
-    Checkpoint, TextConfig, TextTensors, Target, Precision, License, int, Sequence[str] | None
-]  # what `trace` takes
-
-_SPARE = 1 << 20  # bytes; graph and documents are not known in size before they are written
-_MOST_KEPT = 2**31 - 1  # no model has as many positions
+__all__ = ["Built", "build"]
 
 
 @dataclass(frozen=True)
@@ -55,9 +35,12 @@ def build(
     source: str | Path,
     out: str | Path,
     *,
+    model: Literal["text", "drafter"] = "text",
+    assistant: str | Path | None = None,
     target: str = "default",
     precision: str = "f16",
     revision: str | None = None,
+    assistant_revision: str | None = None,
     weights: Literal["copy", "link"] = "copy",
     license: str | None = None,
     allow_missing: Collection[str] = (),
@@ -65,136 +48,54 @@ def build(
     command: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Built:
-    """Build the text package `out` from the checkpoint `source`, a folder or a hub id.
+    """Build the package `out` from the checkpoint `source`, a folder or a hub id.
+
+    `model` is what the checkpoint holds: "text", or "drafter" for an assistant. With `assistant`, the checkpoint of
+    one, `out` becomes a pair: the drafter, and the text package of `source` within it, in `target/`. `source` may then
+    be a text package that was built already.
 
     `weights="link"` makes the checkpoint's own files part of the package, as hard links, where the bytes are
-    the same, and copies the rest. `license` counts where the source says nothing. `allow_missing` names what
-    may be absent: "tokenizer", "generation_config", "chat_template". `command` is recorded as given.
+    the same, and copies the rest; of a package that was built already it links every file. `license` counts where the
+    source says nothing. `allow_missing` names what may be absent: "tokenizer", "generation_config", "chat_template".
+    `command` is recorded as given.
 
     Nothing stands under `out` before everything does. Raises SourceError for the checkpoint, TargetError for
-    a target that cannot carry the precision, PackageError for `out` or a full disk.
+    a target that cannot carry the precision, PackageError for `out`, a full disk, or a pair that does not fit.
     """
     started, out = time.monotonic(), Path(out)
-    chosen, stored = _choose(target, precision)
-    _check(weights, license, logits_to_keep)
+    asked = order(target, precision, weights, license, allow_missing, logits_to_keep, command)
+    _check(model, assistant, asked)
     files.refuse(out)
-    checkpoint = open_checkpoint(source, revision=revision, check=read_text_config)
-    files.refuse(out, checkpoint.root)
-    absent = require(checkpoint.files, allow_missing)
-    config = read_text_config(checkpoint.config)
-    chosen.require(precision, (layer.head_dim for layer in config.layers))
-    tensors, licensed = text_tensors(checkpoint.tensors, config), find_license(checkpoint.files, license)
-    recipes = list(text_weights(config, tensors.used, chosen, stored))
-    known = (checkpoint, config, tensors, chosen, stored, licensed, logits_to_keep, command)
-    with files.staged(out) as stage, ThreadPoolExecutor(1) as aside:
-        layout, told = lay_out(recipes, _linker(stage) if weights == "link" else None), progress or Silent()
-        files.require_space(stage.parent, _size(checkpoint, layout))
-        graph = aside.submit(_graph, known, layout, stage)
-        digests = write_files(_unless_failed(graph, recipes), layout, stage, told)
-        facts = _finished(graph.result(), digests, layout, stage)
-        told.done()
-        nbytes = sum(
-            path.stat().st_size
-            for path in stage.rglob("*")
-            if path.is_file() and path.name not in layout.links
+    told = progress or Silent()
+    if assistant is None:
+        nbytes, said, linked = _one(source, out, model, asked, revision, told)
+    else:
+        parts = Parts(source, assistant, revision, assistant_revision)
+        nbytes, said, linked = fill_pair(parts, out, asked, told)
+    return Built(out, target, precision, nbytes, time.monotonic() - started, said, linked)
+
+
+def _check(model: str, assistant: str | Path | None, asked: Order) -> None:
+    if model not in KINDS:
+        raise PackageError(f"model is {model!r}; expected one of {', '.join(KINDS)}")
+    if model == DRAFTER.name and assistant is not None:
+        raise PackageError(
+            "an assistant is given for a drafter; expected a target to draft for",
+            remedy="give the target's checkpoint, without --model drafter",
         )
-    remarks = (*absent, *_remarks(facts, layout, license))
-    return Built(out, target, precision, nbytes, time.monotonic() - started, remarks, bool(layout.links))
+    if model != TEXT.name and asked.logits_to_keep:
+        raise PackageError(f"logits_to_keep is {asked.logits_to_keep}; a drafter has no such input")
 
 
-def _choose(target: str, precision: str) -> tuple[Target, Precision]:
-    for what, name, known in (("target", target, TARGETS), ("precision", precision, PRECISIONS)):
-        if name not in known:
-            raise TargetError(f"unknown {what} {name!r}; expected one of {', '.join(known)}")
-    TARGETS[target].require(precision)
-    return TARGETS[target], PRECISIONS[precision]
-
-
-def _check(weights: str, license: str | None, logits_to_keep: int) -> None:
-    if weights not in ("copy", "link"):
-        raise PackageError(f"weights is {weights!r}; expected 'copy' or 'link'")
-    if license and not license.isprintable():
-        raise PackageError(f"license is {license!a}; expected an identifier, such as apache-2.0")
-    if not 0 <= logits_to_keep <= _MOST_KEPT:
-        raise PackageError(f"logits_to_keep is {logits_to_keep}; expected 0, for all, or up to {_MOST_KEPT}")
-
-
-def trace(
-    checkpoint: Checkpoint,
-    config: TextConfig,
-    tensors: TextTensors,
-    target: Target,
-    precision: Precision,
-    license: License,
-    logits_to_keep: int,
-    command: Sequence[str] | None,
-) -> "Facts":
-    """The traced model and what is known of it before anything is written."""
-    from cabochon.gemma4 import trace_text
-    from cabochon.package.facts import Facts
-
-    model = trace_text(config, tensors.used, target, precision, logits_to_keep=logits_to_keep)
-    model.producer_name, model.producer_version = "cabochon", __version__
-    said = None if command is None else tuple(command)
-    return Facts(checkpoint, config, tensors, model, target, precision, license, {}, (), logits_to_keep, said)
-
-
-def _graph(known: _Known, layout: Layout, stage: Path) -> "Facts":
-    """Trace and place the graph: what goes on beside the writing of the weights."""
-    from cabochon.package.assembly import place_graph
-
-    _settle()
-    return place_graph(trace(*known), layout, stage)
-
-
-@cache
-def _settle() -> None:
-    """What was imported stays for good: once told, the collector does not walk through sympy's hundred thousands of
-    objects any more, least of all when the process ends, which took half a second."""
-    gc.freeze()
-
-
-def _finished(facts: "Facts", digests: dict[str, Digest], layout: Layout, stage: Path) -> "Facts":
-    """Complete the package in `stage`, where the graph and the files of weights, with these `digests`, stand."""
-    from cabochon.package.assembly import complete
-
-    facts = replace(facts, digests={**facts.digests, **digests}, linked=tuple(layout.links))
-    complete(facts, stage)
-    return facts
-
-
-def _size(checkpoint: Checkpoint, layout: Layout) -> int:
-    """The bytes that a package takes, about."""
-    along = sum(checkpoint.files[name].stat().st_size for name in travelling(checkpoint.files))
-    return layout.nbytes + along + _SPARE
-
-
-def _unless_failed(other: "Future[Facts]", recipes: Iterable[Recipe]) -> Iterator[Recipe]:
-    """The recipes, for as long as the `other` thread has not failed: there is no use in writing on."""
-    for recipe in recipes:
-        if other.done():
-            other.result()
-        yield recipe
-
-
-def _linker(stage: Path) -> Link:
-    return lambda source, name: files.hard_link(source, stage / name)
-
-
-def _remarks(facts: "Facts", layout: Layout, license: str | None) -> Iterator[str]:
-    yield from facts.checkpoint.remarks
-    yield from facts.config.remarks
-    if caveat := facts.target.caveats.get(facts.precision.name):
-        yield f"{facts.precision.name} on {facts.target.name}: {caveat}"
-    for reason, names in groupby(
-        sorted(layout.copied, key=layout.copied.__getitem__), layout.copied.__getitem__
-    ):
-        first, *others = names
-        rest = f" and {len(others)} more" if others else ""
-        yield f"copied, not linked: {first}{rest}: {reason}"
-    if layout.links:
-        yield f"{', '.join(layout.links)}: another name of the checkpoint's file; a change in one is in both"
-    if license and license != facts.license.id:
-        yield f"--license {license} is not used: {facts.license.evidence}"
-    if facts.license.id == "unknown":
-        yield f"the licence is unknown: {facts.license.evidence}"
+def _one(
+    source: str | Path, out: Path, model: str, asked: Order, revision: str | None, told: Progress
+) -> tuple[int, tuple[str, ...], bool]:
+    """A package of one model: its bytes, remarks, and whether files were linked."""
+    known = prepare(source, KINDS[model], asked, revision, out)
+    with files.staged(out) as stage:
+        layout = known.layout(stage)
+        files.require_space(stage.parent, known.size(layout))
+        facts = fill(known, layout, stage, told)
+        told.done()
+        nbytes = written(stage, layout.links)
+    return nbytes, (*known.absent, *remarks(facts, layout, asked.license)), bool(layout.links)

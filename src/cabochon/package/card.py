@@ -1,35 +1,15 @@
 """README.md of a package: a model card computed from the graph, the config and what was written."""
 
-import io
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cabochon import __version__
 from cabochon.package.contracts import fusions, hidden_tap, operators
-from cabochon.package.facts import Facts, installed
+from cabochon.package.facts import TextFacts
+from cabochon.package.page import bullets, front_matter, largest_tensor, made, page, table
 from cabochon.package.snippet import snippet
 
 __all__ = ["card"]
-
-
-def card(facts: Facts, files: dict[str, str]) -> str:
-    """The text of README.md. `files` are the package's files and what each is."""
-    tables = {
-        "Truthful graph contracts": _table(("Contract", "Value"), _contract_rows(facts)),
-        "Usage (direct ONNX Runtime)": f"```python\n{snippet(facts)}```",
-        "Runtime notes": _bullets(_runtime_notes(facts)),
-        "Limits": _bullets(_limits(facts)),
-        "Evidence": _EVIDENCE,
-        "Files": _table(("File", "What it is"), [(f"`{name}`", what) for name, what in files.items()]),
-        "License": f"`{facts.license.id}` ({facts.license.evidence}). See `SOURCE_LICENSE.md`.",
-    }
-    sections = [f"## {title}\n\n{body}" for title, body in tables.items()]
-    return "\n\n".join([_front_matter(facts), _introduction(facts), *sections]) + "\n"
-
-
-_YAML_1_1 = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 _EVIDENCE = (
     "A build proves nothing about results. `cabochon parity PACKAGE SOURCE` compares this package with the "
@@ -37,44 +17,34 @@ _EVIDENCE = (
 )
 
 
-def _front_matter(facts: Facts) -> str:
-    from ruamel.yaml import YAML
-
-    values: dict[str, Any] = {"license": _plain_or_quoted(facts.license.id)}
-    if facts.base_models:
-        values["base_model"] = [_plain_or_quoted(name) for name in facts.base_models]
-    values["tags"] = ["onnx", "onnxruntime", "gemma4", "text-generation"]
-    values |= {"pipeline_tag": "text-generation", "library_name": "onnxruntime"}
-    text, yaml = io.StringIO(), YAML()
-    yaml.dump(values, text)
-    return f"---\n{text.getvalue()}---"
-
-
-def _plain_or_quoted(text: str) -> str:
-    """In quotes what a reader of YAML 1.1 could take for something else than text: `no`, `710e4927`."""
-    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
-
-    plain = re.fullmatch(r"[A-Za-z][\w./-]*", text) and text.lower() not in _YAML_1_1
-    return text if plain else DoubleQuotedScalarString(text)
+def card(facts: TextFacts, files: Mapping[str, str]) -> str:
+    """The text of README.md. `files` are the package's files and what each is."""
+    sections = {
+        "Truthful graph contracts": table(("Contract", "Value"), _contract_rows(facts)),
+        "Usage (direct ONNX Runtime)": f"```python\n{snippet(facts)}```",
+        "Runtime notes": bullets(_runtime_notes(facts)),
+        "Limits": bullets(_limits(facts)),
+        "Evidence": _EVIDENCE,
+        "Files": table(("File", "What it is"), [(f"`{name}`", what) for name, what in files.items()]),
+        "License": f"`{facts.license.id}` ({facts.license.evidence}). See `SOURCE_LICENSE.md`.",
+    }
+    head = front_matter(facts.license.id, facts.base_models, "text-generation")
+    return page(head, _introduction(facts), sections)
 
 
-def _introduction(facts: Facts) -> str:
-    source = f"[`{facts.checkpoint.id}`]({facts.url})" if facts.url else f"`{facts.name}` (a local folder)"
-    revision = f" @ `{facts.checkpoint.revision}`" if facts.checkpoint.revision else ""
+def _introduction(facts: TextFacts) -> str:
     return "\n".join(
         [
             f"# {facts.name}: ONNX text decoder ({facts.precision.name}, {facts.target.name})",
             "",
             "The text decoder of a Gemma 4 checkpoint as an ONNX graph with its weights.",
             "",
-            f"- **Source**: {source}{revision} ({facts.license.id})",
-            f"- **dtype / EP**: `{facts.dtype}` / `{facts.target.provider}`",
-            f"- **Built by**: cabochon {__version__} with onnx_ir {installed('onnx_ir')}",
+            *made(facts),
         ]
     )
 
 
-def _contract_rows(facts: Facts) -> Iterator[tuple[str, str]]:
+def _contract_rows(facts: TextFacts) -> Iterator[tuple[str, str]]:
     found, config = facts.contracts, facts.config
     attention = {k: n for k, n in operators(facts.model).items() if k.endswith("Attention")}
     spelled = ", ".join(f"`{name.rpartition('.')[2]}` × {count}" for name, count in attention.items())
@@ -113,7 +83,7 @@ def _caches(found: dict[str, Any]) -> str:
     return f"**{found['owned_kv_layers']}** layers own one{rest}"
 
 
-def _runtime_notes(facts: Facts) -> Iterator[str]:
+def _runtime_notes(facts: TextFacts) -> Iterator[str]:
     yield "`attention_mask` spans every token fed so far, evicted ones included; positions derive from it."
     yield (
         "`logits_to_keep` (int64 scalar, optional) asks for the logits of the last K real tokens of each "
@@ -129,7 +99,7 @@ def _runtime_notes(facts: Facts) -> Iterator[str]:
     yield "`cabochon run PACKAGE --prompt ...` and `cabochon.load(PACKAGE).generate(...)` do all of this."
 
 
-def _limits(facts: Facts) -> Iterator[str]:
+def _limits(facts: TextFacts) -> Iterator[str]:
     if facts.properties["cabochon.mask"] == "left-justified":
         yield (
             "Rows of `attention_mask` are left-justified: real tokens first, in decode steps too. More than "
@@ -141,7 +111,7 @@ def _limits(facts: Facts) -> Iterator[str]:
     if caveat := facts.target.caveats.get(facts.precision.name):
         yield f"{facts.precision.name} on {facts.target.name}: {caveat}."
     yield from (f"{note}." for note in facts.target.notes)
-    if large := _beyond(facts):
+    if large := largest_tensor(facts):
         yield large
     yield f"Positions end at {facts.config.max_positions}."
     yield "Text only: no images, no sound."
@@ -150,25 +120,3 @@ def _limits(facts: Facts) -> Iterator[str]:
             f"{', '.join(f'`{name}`' for name in facts.linked)}: another name of the checkpoint's own file. "
             "A change in one is in both, and it may hold tensors that this package does not use."
         )
-
-
-def _beyond(facts: Facts) -> str | None:
-    """What an adapter must grant beyond what every one does."""
-    binding = facts.target.binding
-    tensors = (value.const_value for value in facts.model.graph.initializers.values())
-    largest = max(tensor.nbytes for tensor in tensors if tensor is not None)
-    if binding is None or largest <= binding:
-        return None
-    return (
-        f"The largest tensor has {largest:,} bytes; an adapter need not bind more than {binding:,}. Ask for the limits "
-        "`maxBufferSize` and `maxStorageBufferBindingSize`, and expect adapters that refuse."
-    )
-
-
-def _table(head: tuple[str, str], rows: Any) -> str:
-    cells = [head, ("---", "---"), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells)
-
-
-def _bullets(lines: Iterator[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)

@@ -4,30 +4,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import onnx_ir as ir
 
 from cabochon.checkpoint import Checkpoint
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.dialects import Target
-from cabochon.gemma4 import TextConfig, TextTensors
+from cabochon.gemma4 import DrafterConfig, TextConfig, TextTensors
 from cabochon.metadata.decoder import Decoder, read_decoder
+from cabochon.metadata.drafter import Drafter, read_drafter
 from cabochon.metadata.vocabulary import Vocabulary, read_vocabulary
 from cabochon.package.contracts import contracts
 from cabochon.package.license import License, front_matter
 from cabochon.package.writer import Digest
 from cabochon.recipes import Precision
 
-__all__ = ["Digest", "Facts", "installed"]
+__all__ = ["Digest", "DrafterFacts", "Facts", "TextFacts", "installed"]
+
+C = TypeVar("C", TextConfig, DrafterConfig)
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Generic[C]):
     """All that a package's documents are derived from. `digests`: of the graph and the files of weights."""
 
     checkpoint: Checkpoint
-    config: TextConfig
+    config: C
     tensors: TextTensors
     model: ir.Model
     target: Target
@@ -37,6 +40,11 @@ class Facts:
     linked: tuple[str, ...]
     logits_to_keep: int
     command: tuple[str, ...] | None
+
+    @property
+    def text(self) -> TextConfig:
+        """The layers of the model."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -66,26 +74,15 @@ class Facts:
         return [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
 
     @cached_property
-    def contracts(self) -> dict[str, Any]:
-        """See `cabochon.package.contracts`."""
-        return contracts(self.config, self.checkpoint.config, self.model)
-
-    @cached_property
-    def decoder(self) -> Decoder:
-        """What documents for other runtimes are derived from: the graph's ports, the config, the tokenizer files."""
-        return read_decoder(
-            self.model, self.config, self._vocabulary(), self._object("generation_config.json")
-        )
-
-    def _vocabulary(self) -> Vocabulary | None:
-        """None without a tokenizer."""
+    def vocabulary(self) -> Vocabulary | None:
+        """The tokens as the tokenizer files state them; None without a tokenizer."""
         if "tokenizer.json" not in self.checkpoint.files:
             return None
-        configs = self._object("generation_config.json"), self.checkpoint.config
-        names = self._object("tokenizer_config.json")
+        configs = self.object("generation_config.json"), self.checkpoint.config
+        names = self.object("tokenizer_config.json")
         return read_vocabulary(self.checkpoint.files["tokenizer.json"], *configs, names=names)
 
-    def _object(self, name: str) -> dict[str, Any]:
+    def object(self, name: str) -> dict[str, Any]:
         """A JSON file of the checkpoint, {} where it has none. `side_files.require` has read it before."""
         file = self.checkpoint.files.get(name)
         return parse_object(file.read_bytes()) if file else {}
@@ -94,6 +91,41 @@ class Facts:
     def properties(self) -> Mapping[str, str]:
         """The metadata properties of model.onnx."""
         return self.model.metadata_props
+
+
+@dataclass(frozen=True)
+class TextFacts(Facts[TextConfig]):
+    """Those of a text package."""
+
+    @property
+    def text(self) -> TextConfig:
+        """See Facts."""
+        return self.config
+
+    @cached_property
+    def contracts(self) -> dict[str, Any]:
+        """See `cabochon.package.contracts`."""
+        return contracts(self.config, self.checkpoint.config, self.model)
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """What documents for other runtimes are derived from: the graph's ports, the config, the tokenizer files."""
+        return read_decoder(self.model, self.config, self.vocabulary, self.object("generation_config.json"))
+
+
+@dataclass(frozen=True)
+class DrafterFacts(Facts[DrafterConfig]):
+    """Those of a drafter."""
+
+    @property
+    def text(self) -> TextConfig:
+        """See Facts."""
+        return self.config.text
+
+    @cached_property
+    def drafter(self) -> Drafter:
+        """What its documents are derived from: the graph's ports and its head, the config, the tokenizer files."""
+        return read_drafter(self.model, self.config, self.vocabulary)
 
 
 def installed(distribution: str) -> str | None:

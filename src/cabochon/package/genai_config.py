@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from cabochon.metadata.decoder import Decoder
 from cabochon.metadata.vocabulary import end_tokens
-from cabochon.package.facts import Facts
+from cabochon.package.facts import TextFacts
 
 __all__ = ["GENAI_CONFIG", "genai_config", "genai_text"]
 
@@ -17,7 +17,7 @@ _PROVIDERS = {"CUDAExecutionProvider": "cuda", "WebGpuExecutionProvider": "webgp
 _SEARCH = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
 
 
-def genai_text(facts: Facts) -> str:
+def genai_text(facts: TextFacts) -> str:
     """The text of genai_config.json."""
     found = genai_config(facts.decoder, facts.target.provider, facts.checkpoint.config)
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"

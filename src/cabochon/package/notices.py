@@ -1,5 +1,7 @@
 """SOURCE_LICENSE.md and runtime-requirements.txt of a package."""
 
+from typing import Any
+
 from cabochon import __version__
 from cabochon.package.facts import Facts, installed
 
@@ -12,7 +14,7 @@ _WHEELS = {
 }
 
 
-def source_license(facts: Facts) -> str:
+def source_license(facts: Facts[Any]) -> str:
     """The text of SOURCE_LICENSE.md."""
     lines = [f"# License of {facts.name}", "", f"`{facts.license.id}`: {facts.license.evidence}."]
     if facts.url:
@@ -29,7 +31,7 @@ def source_license(facts: Facts) -> str:
     return "\n".join(lines) + "\n"
 
 
-def requirements(facts: Facts) -> str:
+def requirements(facts: Facts[Any]) -> str:
     """The text of runtime-requirements.txt: the wheels that were installed where the package was built."""
     wheel = _WHEELS[facts.target.provider]
     pinned = [f"{name}=={found}" for name in (wheel, "numpy", "tokenizers") if (found := installed(name))]

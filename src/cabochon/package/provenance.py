@@ -2,13 +2,14 @@
 
 import json
 import platform
+from collections.abc import Mapping
 from typing import Any
 
 from cabochon import __version__
 from cabochon.package.contracts import fusions, hidden_tap, operators
-from cabochon.package.facts import Facts, installed
+from cabochon.package.facts import Facts, TextFacts, installed
 
-__all__ = ["provenance"]
+__all__ = ["provenance", "record", "source"]
 
 _PROVIDERS = {
     "CPUExecutionProvider": "cpu",
@@ -18,21 +19,40 @@ _PROVIDERS = {
 _TOOLS = ("numpy", "ml_dtypes", "onnx", "onnx_ir", "protobuf")
 
 
-def provenance(facts: Facts) -> str:
-    """The text of provenance.json. It holds neither time nor place, so that rebuilds are the same bytes."""
-    record = {
-        "target": _source(facts),
-        "build": _build(facts),
-        "architecture_contracts": facts.contracts,
+def provenance(facts: TextFacts) -> str:
+    """The text of provenance.json of a text package."""
+    tap = hidden_tap(facts.model)
+    note = f"{tap} = hidden states after the final norm (the input of the head)" if tap else None
+    own = {
+        "features": ["text-only"],
+        "outputs_note": note,
+        "logits_to_keep": facts.logits_to_keep,
+        "embed_scale": float(facts.properties["cabochon.embed_scale"]),
+    }
+    return record({"target": source(facts)}, facts, own, facts.contracts)
+
+
+def record(
+    sources: Mapping[str, Any], facts: Facts[Any], own: Mapping[str, Any], contracts: Mapping[str, Any]
+) -> str:
+    """The text of a record. It holds neither time nor place, so that rebuilds are the same bytes.
+
+    `sources` are those of the package's parts, `own` what only this kind of package states of its build.
+    """
+    said = {
+        **sources,
+        "build": _build(facts, own),
+        "architecture_contracts": dict(contracts),
         "tensors": _tensors(facts),
         "files": {
             name: {"bytes": digest.nbytes, "sha256": digest.sha256} for name, digest in facts.digests.items()
         },
     }
-    return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(said, indent=2, ensure_ascii=False) + "\n"
 
 
-def _source(facts: Facts) -> dict[str, Any]:
+def source(facts: Facts[Any]) -> dict[str, Any]:
+    """The checkpoint, and what says under which licence it is."""
     checkpoint = facts.checkpoint
     return {
         "id": checkpoint.id,
@@ -45,8 +65,7 @@ def _source(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _build(facts: Facts) -> dict[str, Any]:
-    tap = hidden_tap(facts.model)
+def _build(facts: Facts[Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "tool": "cabochon",
         "version": __version__,
@@ -56,12 +75,7 @@ def _build(facts: Facts) -> dict[str, Any]:
         "precision": facts.precision.name,
         "dtype": facts.dtype,
         "execution_provider": _PROVIDERS.get(facts.target.provider, facts.target.provider),
-        "features": ["text-only"],
-        "outputs_note": f"{tap} = hidden states after the final norm (the input of the head)"
-        if tap
-        else None,
-        "logits_to_keep": facts.logits_to_keep,
-        "embed_scale": float(facts.properties["cabochon.embed_scale"]),
+        **own,
         "opsets": dict(facts.model.opset_imports),
         "optimize": fusions(facts.model),
         "operators": operators(facts.model),
@@ -69,7 +83,7 @@ def _build(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _tensors(facts: Facts) -> dict[str, Any]:
+def _tensors(facts: Facts[Any]) -> dict[str, Any]:
     """Names as in the checkpoint's files. Used tensors are listed by the name they have in the graph."""
     return {
         "used": {canonical: tensor.name for canonical, tensor in facts.tensors.used.items()},

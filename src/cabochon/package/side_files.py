@@ -31,8 +31,10 @@ def travelling(files: Mapping[str, Path]) -> dict[str, str]:
     return {name: what for name, what in _TRAVELLING.items() if name in files}
 
 
-def require(files: Mapping[str, Path], allowed: Collection[str]) -> tuple[str, ...]:
-    """Refuse a checkpoint without tokenizer, generation config or chat template, but for what is `allowed`.
+def require(
+    files: Mapping[str, Path], allowed: Collection[str], needed: Collection[str] = MISSABLE
+) -> tuple[str, ...]:
+    """Refuse a checkpoint without tokenizer, generation config or chat template, where `needed` and not `allowed`.
 
     Returns remarks on what is absent and allowed to be. Raises PackageError with everything that is not,
     SourceError for a file that would travel and that no runtime could read.
@@ -40,7 +42,7 @@ def require(files: Mapping[str, Path], allowed: Collection[str]) -> tuple[str, .
     for name in allowed:
         if name not in MISSABLE:
             raise PackageError(f"allow_missing names {name!r}; expected one of {', '.join(MISSABLE)}")
-    missing = dict(_missing(files, _check(files)))
+    missing = {name: what for name, what in _missing(files, _check(files)) if name in needed}
     refused = [name for name in missing if name not in allowed]
     if refused:
         raise PackageError(

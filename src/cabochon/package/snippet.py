@@ -3,14 +3,14 @@
 from collections import Counter
 
 from cabochon.package.contracts import Port, owners
-from cabochon.package.facts import Facts
+from cabochon.package.facts import TextFacts
 
 __all__ = ["snippet"]
 
 _BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 
 
-def snippet(facts: Facts) -> str:
+def snippet(facts: TextFacts) -> str:
     """Python that feeds a prompt and prints the next token. It runs in the package's folder."""
     ports = owners(facts.model)
     common, _ = Counter(ports.values()).most_common(1)[0]
@@ -35,7 +35,7 @@ def snippet(facts: Facts) -> str:
     )
 
 
-def _ids(facts: Facts) -> list[str]:
+def _ids(facts: TextFacts) -> list[str]:
     if "tokenizer.json" in facts.checkpoint.files:
         return [
             "from tokenizers import Tokenizer",
@@ -52,11 +52,11 @@ def _sizes(common: Port, others: dict[int, Port]) -> list[str]:
     return [f"sizes = {others}  # heads and head size of these layers, else {common}"]
 
 
-def _numpy_name(facts: Facts) -> str:
+def _numpy_name(facts: TextFacts) -> str:
     return "uint16" if facts.dtype == "bfloat16" else facts.dtype
 
 
-def _run(facts: Facts) -> list[str]:
+def _run(facts: TextFacts) -> list[str]:
     shape = f"# [1, {'kept' if facts.logits_to_keep else 'S'}, {facts.config.vocab}]"
     if facts.dtype != "bfloat16":
         return [

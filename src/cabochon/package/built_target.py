@@ -1,0 +1,103 @@
+"""A text package that was built already, as the target of a pair: its files are copied or linked, and every one hashed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cabochon import files, sums
+from cabochon.checkpoint.strict_json import parse_object
+from cabochon.errors import PackageError
+from cabochon.gemma4 import TextConfig, read_text_config
+from cabochon.package.order import Order
+
+__all__ = ["BuiltTarget", "is_built", "read_built"]
+
+
+@dataclass(frozen=True)
+class BuiltTarget:
+    """A text package on disk. `digests`: SHA-256 by file, as its SHA256SUMS says."""
+
+    path: Path
+    config: TextConfig
+    digests: dict[str, str]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its files."""
+        return sum((self.path / name).stat().st_size for name in self.digests)
+
+    def place(self, folder: Path, linking: bool, advance: Callable[[int], object]) -> tuple[set[str], str | None]:
+        """Put every file into `folder`. Returns those that are linked, and why others are not, where they should be.
+
+        Raises PackageError for a file that is not what was summed.
+        """
+        linked, refused = set[str](), None
+        for name, digest in {**self.digests, sums.SUMS: None}.items():
+            source, placed = (self.path / name).resolve(), folder / name
+            placed.parent.mkdir(parents=True, exist_ok=True)
+            reason = files.hard_link(source, placed) if linking else ""
+            if reason is None:
+                linked.add(name)
+            else:
+                refused = refused or reason or None
+                files.copy(source, placed)
+            if digest is not None and files.sha256(placed, advance) != digest:
+                raise PackageError(
+                    f"{name} is not what {sums.SUMS} says; expected the target as it was built",
+                    at=str(self.path),
+                    remedy="build the target again",
+                )
+        return linked, refused
+
+
+def is_built(source: str | Path) -> bool:
+    """Whether this is a package and no checkpoint."""
+    return (Path(source) / "model.onnx").is_file()
+
+
+def read_built(path: Path, asked: Order, revision: str | None) -> BuiltTarget:
+    """The package at `path`, if it is the one that was asked for.
+
+    Raises PackageError for what is no text package of cabochon, or was built for another target, in another precision,
+    of another revision or with another default of logits_to_keep.
+    """
+    from cabochon.validate.graph import read_graph
+
+    said = read_graph(path, "model.onnx").properties
+    if "cabochon.model" in said or "cabochon.target" not in said:
+        what = f"a {said['cabochon.model']}" if "cabochon.model" in said else "no package of cabochon"
+        raise PackageError(
+            f"is {what}; expected a text package, or a checkpoint",
+            at=str(path),
+            remedy="of a pair, give the package in its folder target/",
+        )
+    record = _object(path, "provenance.json")
+    build, source = record.get("build") or {}, record.get("target") or {}
+    _same(path, "target", said["cabochon.target"], asked.target.name, "--target")
+    _same(path, "precision", said.get("cabochon.precision"), asked.precision.name, "--precision")
+    if revision is not None:
+        _same(path, "revision", source.get("revision"), revision, "--revision")
+    if asked.logits_to_keep:
+        _same(path, "logits_to_keep", build.get("logits_to_keep"), asked.logits_to_keep, "--logits-to-keep")
+    digests = sums.read(path)
+    for name in digests:
+        if not (path / name).is_file():
+            raise PackageError(f"has no {name}, which {sums.SUMS} lists", at=str(path), remedy="build it again")
+    return BuiltTarget(path, read_text_config(_object(path, "config.json")), digests)
+
+
+def _same(path: Path, what: str, found: Any, asked: Any, option: str) -> None:
+    if found != asked:
+        raise PackageError(
+            f"the target was built with {what} {found}; {asked} is asked for",
+            at=str(path),
+            remedy=f"give {option} {found}, or build the target again",
+        )
+
+
+def _object(path: Path, name: str) -> dict[str, Any]:
+    try:
+        return parse_object((path / name).read_bytes())
+    except (OSError, ValueError) as error:
+        raise PackageError(f"cannot be read: {error}", at=str(path / name), remedy="build the target again") from None

@@ -1,0 +1,102 @@
+"""A package into a folder: its weights by one thread, its graph by another, then the documents, then the verdict.
+
+What traces graphs (onnx_ir and sympy with it) takes a second or two to import. It is imported and used by a thread of
+its own, while this one writes the weights already: nothing imported at the top of this module may need it.
+"""
+
+import gc
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cabochon import __version__
+from cabochon.package.layout import Layout
+from cabochon.package.preparing import Prepared, copied
+from cabochon.package.writer import Digest, Progress, write_files
+from cabochon.recipes import Recipe
+
+if TYPE_CHECKING:
+    from cabochon.package.described import Described
+    from cabochon.package.facts import Facts
+
+__all__ = ["fill", "remarks", "trace", "written"]
+
+
+def fill(
+    known: Prepared,
+    layout: Layout,
+    folder: Path,
+    progress: Progress,
+    package: "Described[Any] | None" = None,
+) -> "Facts[Any]":
+    """Write the package of `known` into `folder`; `package` says what it holds, where that is not as for its kind.
+
+    Raises PackageError where a rule finds an error in what was written.
+    """
+    with ThreadPoolExecutor(1) as aside:
+        graph = aside.submit(_graph, known, layout, folder, package)
+        digests = write_files(_unless_failed(graph, known.recipes), layout, folder, progress)
+        return _finished(graph.result(), digests, layout, folder, package or known.kind.described)
+
+
+def trace(known: Prepared) -> "Facts[Any]":
+    """The traced model and what is known of it before anything is written."""
+    facts = known.kind.described.traced(known)
+    facts.model.producer_name, facts.model.producer_version = "cabochon", __version__
+    return facts
+
+
+def remarks(facts: "Facts[Any]", layout: Layout, license: str | None) -> Iterator[str]:
+    """What to know of a package that was built."""
+    yield from facts.checkpoint.remarks
+    yield from facts.text.remarks
+    if caveat := facts.target.caveats.get(facts.precision.name):
+        yield f"{facts.precision.name} on {facts.target.name}: {caveat}"
+    yield from copied(layout)
+    if license and license != facts.license.id:
+        yield f"--license {license} is not used: {facts.license.evidence}"
+    if facts.license.id == "unknown":
+        yield f"the licence is unknown: {facts.license.evidence}"
+
+
+def written(folder: Path, links: Collection[str]) -> int:
+    """The bytes of the files in `folder` but those called as in `links`, by their paths in it."""
+    inside = ((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for name, path in inside if name not in links)
+
+
+def _graph(known: Prepared, layout: Layout, folder: Path, package: "Described[Any] | None") -> "Facts[Any]":
+    """Trace and place the graph: what goes on beside the writing of the weights."""
+    from cabochon.package.assembly import place_graph
+
+    _settle()
+    return place_graph(trace(known), layout, folder, package or known.kind.described)
+
+
+@cache
+def _settle() -> None:
+    """What was imported stays for good: once told, the collector does not walk through sympy's hundred thousands of
+    objects any more, least of all when the process ends, which took half a second."""
+    gc.freeze()
+
+
+def _finished(
+    facts: "Facts[Any]", digests: dict[str, Digest], layout: Layout, folder: Path, package: "Described[Any]"
+) -> "Facts[Any]":
+    """Complete the package in `folder`, where the graph and the files of weights, with these `digests`, stand."""
+    from cabochon.package.assembly import complete
+
+    facts = replace(facts, digests={**facts.digests, **digests}, linked=tuple(layout.links))
+    complete(facts, folder, package)
+    return facts
+
+
+def _unless_failed(other: "Future[Facts[Any]]", recipes: Iterable[Recipe]) -> Iterator[Recipe]:
+    """The recipes, for as long as the `other` thread has not failed: there is no use in writing on."""
+    for recipe in recipes:
+        if other.done():
+            other.result()
+        yield recipe

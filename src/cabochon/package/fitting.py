@@ -1,0 +1,44 @@
+"""Whether an assistant drafts for a target: everything that its graph takes from the other must be the same there."""
+
+from collections.abc import Iterator
+
+from cabochon.errors import PackageError
+from cabochon.gemma4 import DrafterConfig, Layer, TextConfig
+
+__all__ = ["require_fit"]
+
+
+def require_fit(target: TextConfig, drafter: DrafterConfig) -> None:
+    """Raises PackageError that names everything in which the two differ."""
+    if differences := list(_differences(target, drafter)):
+        raise PackageError(
+            "the assistant does not fit the target: " + "; ".join(differences),
+            at="config.json of the assistant",
+            remedy="give the assistant that was made for this target, such as google/gemma-4-E2B-it-assistant for "
+            "google/gemma-4-E2B-it",
+        )
+
+
+def _differences(target: TextConfig, drafter: DrafterConfig) -> Iterator[str]:
+    own = drafter.text
+    yield from _differs("backbone_hidden_size", drafter.backbone, "hidden_size", target.hidden)
+    yield from _differs("vocab_size", own.vocab, "vocab_size", target.vocab)
+    yield from _differs("sliding_window", own.window, "sliding_window", target.window)
+    for kind, layer in own.kinds.items():
+        anchor = _anchor(target, kind)
+        if anchor is None:
+            yield f"its {kind} layers have none of the target's to read"
+            continue
+        yield from _differs(f"head_dim of {kind}", layer.head_dim, "head_dim", anchor.head_dim)
+        yield from _differs(f"key/value heads of {kind}", layer.kv_heads, "key/value heads", anchor.kv_heads)
+        yield from _differs(f"rope of {kind}", own.rope[kind], "rope", target.rope[kind])
+
+
+def _anchor(target: TextConfig, kind: str) -> Layer | None:
+    """The last owner of a kind."""
+    return next((target.layers[i] for i in reversed(target.owners) if target.layers[i].kind == kind), None)
+
+
+def _differs(name: str, own: object, theirs: str, other: object) -> Iterator[str]:
+    if own != other:
+        yield f"its {name} is {own}, the target's {theirs} {other}"

@@ -1,0 +1,85 @@
+"""The kinds of model that are built, as data: how each is read, what it must bring along, what its package says.
+
+Nothing here may import onnx_ir: weights are being written while what traces graphs is still imported.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from cabochon.checkpoint import Tensor
+from cabochon.dialects import Target
+from cabochon.gemma4 import (
+    DrafterConfig,
+    TextConfig,
+    TextTensors,
+    drafter_tensors,
+    drafter_weights,
+    read_drafter_config,
+    read_text_config,
+    text_tensors,
+    text_weights,
+)
+from cabochon.package.side_files import MISSABLE
+from cabochon.recipes import Precision, Recipe
+
+if TYPE_CHECKING:
+    from cabochon.package.described import Described
+
+__all__ = ["DRAFTER", "KINDS", "TEXT", "Config", "Kind"]
+
+Config = TextConfig | DrafterConfig
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model.
+
+    `needed`: what of `side_files.MISSABLE` a checkpoint must have. `read`, `tensors` and `weights` are those of
+    `cabochon.gemma4`; `head_sizes` are the ones that a target must be able to carry. `spelling` names the module and
+    the class that says what a package of this kind holds.
+    """
+
+    name: str
+    needed: tuple[str, ...]
+    read: Callable[[Mapping[str, Any]], Any]
+    tensors: Callable[[Mapping[str, Tensor], Any], TextTensors]
+    weights: Callable[[Any, Mapping[str, Tensor], Target, Precision], Iterable[Recipe]]
+    head_sizes: Callable[[Any], list[int]]
+    spelling: str
+
+    @property
+    def described(self) -> "Described[Any]":
+        """What a package of this kind holds beside its weights. Brings onnx_ir with it."""
+        module, name = self.spelling.split(".")
+        return getattr(import_module(f"cabochon.package.{module}"), name)()
+
+
+def _text_heads(config: TextConfig) -> list[int]:
+    return [layer.head_dim for layer in config.layers]
+
+
+def _drafter_heads(config: DrafterConfig) -> list[int]:
+    return []  # its attention is written out in plain operators where a kernel would ask for more
+
+
+def _drafter_weights(
+    config: DrafterConfig, tensors: Mapping[str, Tensor], target: Target, precision: Precision
+) -> Iterator[Recipe]:
+    return drafter_weights(tensors, precision)
+
+
+TEXT = Kind(
+    "text", MISSABLE, read_text_config, text_tensors, text_weights, _text_heads, "text_package.TextPackage"
+)
+DRAFTER = Kind(
+    "drafter",
+    (),
+    read_drafter_config,
+    drafter_tensors,
+    _drafter_weights,
+    _drafter_heads,
+    "drafter_package.DrafterPackage",
+)
+KINDS = {kind.name: kind for kind in (TEXT, DRAFTER)}

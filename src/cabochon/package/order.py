@@ -1,0 +1,57 @@
+"""What is asked of a build, checked before anything is read."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from cabochon.dialects import TARGETS, Target
+from cabochon.errors import PackageError, TargetError
+from cabochon.recipes import PRECISIONS, Precision
+
+__all__ = ["Order", "order"]
+
+_MOST_KEPT = 2**31 - 1  # no model has as many positions
+
+
+@dataclass(frozen=True)
+class Order:
+    """The options of a build that hold for each package it writes. `linking`: weights are linked where they can be."""
+
+    target: Target
+    precision: Precision
+    linking: bool
+    license: str | None
+    allow_missing: Collection[str]
+    logits_to_keep: int
+    command: tuple[str, ...] | None
+
+
+def order(
+    target: str,
+    precision: str,
+    weights: str,
+    license: str | None,
+    allow_missing: Collection[str],
+    logits_to_keep: int,
+    command: Sequence[str] | None,
+) -> Order:
+    """Raises TargetError for what no target carries, PackageError for an option that means nothing."""
+    for what, name, known in (("target", target, TARGETS), ("precision", precision, PRECISIONS)):
+        if name not in known:
+            raise TargetError(f"unknown {what} {name!r}; expected one of {', '.join(known)}")
+    TARGETS[target].require(precision)
+    if weights not in ("copy", "link"):
+        raise PackageError(f"weights is {weights!r}; expected 'copy' or 'link'")
+    if license and not license.isprintable():
+        raise PackageError(f"license is {license!a}; expected an identifier, such as apache-2.0")
+    if not 0 <= logits_to_keep <= _MOST_KEPT:
+        raise PackageError(f"logits_to_keep is {logits_to_keep}; expected 0, for all, or up to {_MOST_KEPT}")
+    said = None if command is None else tuple(command)
+    return Order(
+        TARGETS[target],
+        PRECISIONS[precision],
+        weights == "link",
+        license,
+        allow_missing,
+        logits_to_keep,
+        said,
+    )

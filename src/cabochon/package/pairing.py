@@ -1,0 +1,114 @@
+"""A pair: the drafter in a folder, and within it, in target/, the text package that it drafts for."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cabochon import files
+from cabochon.checkpoint import Checkpoint
+from cabochon.package.built_target import BuiltTarget, is_built, read_built
+from cabochon.package.filling import fill, remarks, written
+from cabochon.package.fitting import require_fit
+from cabochon.package.kinds import DRAFTER, TEXT
+from cabochon.package.order import Order
+from cabochon.package.preparing import Prepared, prepare
+from cabochon.package.writer import Progress
+
+__all__ = ["Parts", "fill_pair"]
+
+_TARGET = "target"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a pair is made of: a checkpoint or a text package, and the checkpoint of an assistant; their revisions."""
+
+    target: str | Path
+    assistant: str | Path
+    revision: str | None
+    assistant_revision: str | None
+
+
+class _Within:
+    """A Progress within another: what it writes counts there, but neither begins nor ends it."""
+
+    def __init__(self, whole: Progress) -> None:
+        self._whole = whole
+
+    def start(self, nbytes: int) -> None:
+        """See Progress."""
+
+    def advance(self, nbytes: int) -> None:
+        """See Progress."""
+        self._whole.advance(nbytes)
+
+    def done(self) -> None:
+        """See Progress."""
+
+
+def fill_pair(parts: Parts, out: Path, asked: Order, told: Progress) -> tuple[int, tuple[str, ...], bool]:
+    """Build the pair `out`: its bytes without linked ones, what to know of it, and whether anything is linked.
+
+    Raises PackageError for an assistant that does not fit the target.
+    """
+    drafter = prepare(parts.assistant, DRAFTER, replace(asked, logits_to_keep=0), parts.assistant_revision, out)
+    target = _target(parts, asked, out)
+    require_fit(target.config, drafter.config)
+    with files.staged(out) as stage:
+        (stage / _TARGET).mkdir()
+        links, said = _fill(drafter, target, stage, told)
+        told.done()
+        nbytes = written(stage, links)
+    family = () if isinstance(target, BuiltTarget) else _other_family(target.checkpoint, drafter.checkpoint)
+    return nbytes, (*said, *family), bool(links)
+
+
+def _target(parts: Parts, asked: Order, out: Path) -> Prepared | BuiltTarget:
+    if not is_built(parts.target):
+        return prepare(parts.target, TEXT, asked, parts.revision, out)
+    path = Path(parts.target)
+    files.refuse(out, path.resolve())
+    return read_built(path, asked, parts.revision)
+
+
+def _fill(
+    drafter: Prepared, target: Prepared | BuiltTarget, stage: Path, told: Progress
+) -> tuple[set[str], tuple[str, ...]]:
+    """Both packages into `stage`, the target first: the paths that are linked, and what to know."""
+    from cabochon.package.pair_package import PairPackage
+
+    layout = drafter.layout(stage)
+    if isinstance(target, BuiltTarget):
+        asked = drafter.order.linking
+        files.require_space(stage.parent, drafter.size(layout) + (0 if asked else target.nbytes))
+        told.start(layout.nbytes + target.nbytes)
+        inner, refused = target.place(stage / _TARGET, asked, told.advance)
+        said = tuple(_placed(inner, refused))
+    else:
+        within = target.layout(stage / _TARGET)
+        files.require_space(stage.parent, drafter.size(layout) + target.size(within))
+        told.start(layout.nbytes + within.nbytes + _linked(stage, layout.links) + _linked(stage / _TARGET, within.links))
+        facts = fill(target, within, stage / _TARGET, _Within(told))
+        inner, said = set(within.links), (*target.absent, *remarks(facts, within, target.order.license))
+    facts = fill(drafter, layout, stage, _Within(told), PairPackage(stage, _TARGET))
+    links = {f"{_TARGET}/{name}" for name in inner} | set(layout.links)
+    own = remarks(facts, layout, drafter.order.license)
+    return links, (*said, *(f"assistant: {line}" for line in own if line not in said))
+
+
+def _linked(folder: Path, links: Iterable[str]) -> int:
+    return sum((folder / name).stat().st_size for name in links)
+
+
+def _placed(linked: set[str], refused: str | None) -> Iterator[str]:
+    if linked:
+        yield f"{len(linked)} files of the target are other names of those it was built as; a change in one is in both"
+    if refused:
+        yield f"the target is copied, not linked: {refused}"
+
+
+def _other_family(target: Checkpoint, assistant: Checkpoint) -> Iterator[str]:
+    """Published assistants are called after the model that they were trained beside."""
+    named = (assistant.id or "").removesuffix("-assistant")
+    if target.id and assistant.id and named != assistant.id and named != target.id:
+        yield f"{assistant.id} is called after {named}: another target may refuse more of what it drafts"

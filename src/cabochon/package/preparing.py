@@ -1,0 +1,76 @@
+"""A checkpoint read and judged: all that is known of a package before anything is traced or written."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from cabochon import files
+from cabochon.checkpoint import Checkpoint, open_checkpoint
+from cabochon.gemma4 import TextTensors
+from cabochon.package.kinds import Kind
+from cabochon.package.layout import Layout, Link, lay_out
+from cabochon.package.license import License, find_license
+from cabochon.package.order import Order
+from cabochon.package.side_files import require, travelling
+from cabochon.recipes import Recipe
+
+__all__ = ["Prepared", "copied", "prepare"]
+
+_SPARE = 1 << 20  # bytes; graph and documents are not known in size before they are written
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checkpoint with what it holds, in the order of its weights. `absent`: remarks on files that it lacks."""
+
+    kind: Kind
+    order: Order
+    checkpoint: Checkpoint
+    config: Any  # what `kind.read` makes of config.json
+    tensors: TextTensors
+    license: License
+    recipes: tuple[Recipe, ...]
+    absent: tuple[str, ...]
+
+    def layout(self, folder: Path) -> Layout:
+        """Where each weight lies in `folder`. What is linked is linked there now."""
+        return lay_out(self.recipes, _linker(folder) if self.order.linking else None)
+
+    def size(self, layout: Layout) -> int:
+        """The bytes that the package takes, about."""
+        along = travelling(self.checkpoint.files)
+        return layout.nbytes + sum(self.checkpoint.files[name].stat().st_size for name in along) + _SPARE
+
+
+def prepare(source: str | Path, kind: Kind, order: Order, revision: str | None, out: Path) -> Prepared:
+    """Read and check everything but the bytes of weights.
+
+    Raises SourceError for the checkpoint, TargetError for a target that cannot carry it, PackageError where it lacks
+    files or `out` lies in it.
+    """
+    checkpoint = open_checkpoint(source, revision=revision, check=kind.read)
+    files.refuse(out, checkpoint.root)
+    absent = require(checkpoint.files, order.allow_missing, kind.needed)
+    config = kind.read(checkpoint.config)
+    order.target.require(order.precision.name, kind.head_sizes(config))
+    tensors = kind.tensors(checkpoint.tensors, config)
+    licensed = find_license(checkpoint.files, order.license)
+    recipes = tuple(kind.weights(config, tensors.used, order.target, order.precision))
+    return Prepared(kind, order, checkpoint, config, tensors, licensed, recipes, absent)
+
+
+def copied(layout: Layout) -> Iterator[str]:
+    """Remarks on what is linked, and on what was to be and is not."""
+    reasons = layout.copied
+    for reason, names in groupby(sorted(reasons, key=reasons.__getitem__), reasons.__getitem__):
+        first, *others = names
+        rest = f" and {len(others)} more" if others else ""
+        yield f"copied, not linked: {first}{rest}: {reason}"
+    if layout.links:
+        yield f"{', '.join(layout.links)}: another name of the checkpoint's file; a change in one is in both"
+
+
+def _linker(folder: Path) -> Link:
+    return lambda source, name: files.hard_link(source, folder / name)

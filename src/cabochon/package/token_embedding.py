@@ -1,0 +1,91 @@
+"""token_embedding.onnx: the look-up of tokens, cut out of the target's own graph.
+
+Whatever the target multiplies its rows by, and however its table is stored, is thereby the same here.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from cabochon.errors import GraphError
+
+__all__ = ["token_embedding"]
+
+_TABLE, _IDS, _ROWS = "model.embed_tokens.weight", "input_ids", "inputs_embeds"
+
+
+def token_embedding(decoder: ModelProto, folder: str, hidden: int) -> ModelProto:
+    """The graph ids [batch, sequence] i64 -> rows [batch, sequence, hidden] of a decoder that lies in `folder`.
+
+    The weights stay where the decoder has them. Raises GraphError for a decoder that looks its tokens up otherwise than
+    by one node over the table and a multiplication.
+    """
+    graph = decoder.graph
+    makers = {name: node for node in graph.node for name in node.output}
+    rows = _scaled(graph)
+    nodes, leaves = _ancestors(rows, makers)
+    kept = [_moved(tensor, folder) for tensor in graph.initializer if tensor.name in leaves]
+    ids = next(value for value in graph.input if value.name == _IDS)
+    made = ModelProto(ir_version=decoder.ir_version, producer_name=decoder.producer_name)
+    made.producer_version = decoder.producer_version
+    domains = {node.domain for node in nodes}
+    made.opset_import.extend(each for each in decoder.opset_import if each.domain in domains or not each.domain)
+    renamed = [_renamed(node, rows) for node in nodes]
+    output = _output(next(t for t in kept if t.name == _TABLE), hidden)
+    made.graph.CopyFrom(GraphProto(name="token_embedding", node=renamed, initializer=kept, input=[ids], output=[output]))
+    known = {entry.key: entry.value for entry in decoder.metadata_props}
+    for key in ("embed_scale", "precision", "target"):
+        made.metadata_props.add(key=f"cabochon.{key}", value=known[f"cabochon.{key}"])
+    made.metadata_props.add(key="cabochon.model", value="token_embedding")
+    return made
+
+
+def _scaled(graph: GraphProto) -> str:
+    """The value that the layers begin with: rows of the table, multiplied."""
+    for node in graph.node:
+        if _TABLE in node.input and _IDS in node.input:
+            after = [user for user in graph.node if node.output[0] in user.input]
+            if len(after) == 1 and after[0].op_type == "Mul":
+                return after[0].output[0]
+    raise GraphError("tokens are not looked up in it and multiplied; expected both", at=_TABLE)
+
+
+def _ancestors(value: str, makers: Mapping[str, NodeProto]) -> tuple[list[NodeProto], set[str]]:
+    """The nodes that a value needs, in order, and what they need from outside."""
+    if value not in makers:
+        return [], {value}
+    nodes, leaves = list[NodeProto](), set[str]()
+    for name in filter(None, makers[value].input):
+        before, outside = _ancestors(name, makers)
+        nodes += [node for node in before if node not in nodes]
+        leaves |= outside
+    return [*nodes, makers[value]], leaves
+
+
+def _moved(tensor: TensorProto, folder: str) -> TensorProto:
+    """The same weight, seen from the folder above."""
+    moved = TensorProto()
+    moved.CopyFrom(tensor)
+    for entry in moved.external_data:
+        if entry.key == "location":
+            entry.value = (PurePosixPath(folder) / entry.value).as_posix()
+    return moved
+
+
+def _renamed(node: NodeProto, rows: str) -> NodeProto:
+    """The node, with the name of the output for the value that leaves."""
+    renamed = NodeProto()
+    renamed.CopyFrom(node)
+    renamed.output[:] = [_ROWS if name == rows else name for name in node.output]
+    return renamed
+
+
+def _output(table: TensorProto, hidden: int) -> ValueInfoProto:
+    found = ValueInfoProto(name=_ROWS)
+    found.type.tensor_type.elem_type = table.data_type
+    dims = found.type.tensor_type.shape.dim
+    dims.add(dim_param="batch")
+    dims.add(dim_param="sequence")
+    dims.add(dim_value=hidden)
+    return found
