@@ -67,12 +67,31 @@ def validate(
     opened = open_package(package, source=checkpoint)
     asked = {"weights": not quick, "source": checkpoint is not None, "execute": execute}
     verdict = judge(opened, asked, left_out)
+    if opened.inner:
+        verdict = _with_target(verdict, opened, asked, left_out)
     findings = verdict.findings
     if strict:
         findings = tuple(
             replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings
         )
     return replace(verdict, package=Path(package), findings=findings, seconds=time.monotonic() - started)
+
+
+def _with_target(
+    verdict: Verdict, pair: Opened, asked: Mapping[str, bool], left_out: Mapping[str, str]
+) -> Verdict:
+    """The verdict on a pair, and that on the target as a package of its own. Its bytes were read with those of the pair.
+
+    A rule counts as run where it ran on one of both.
+    """
+    assert pair.inner is not None
+    target = open_package(pair.root / pair.inner, source=pair.source)
+    own = judge(target, {**asked, "weights": False}, left_out)
+    inside = (replace(f, at=f"{pair.inner}/{f.at}") for f in own.findings)
+    ran = {*verdict.rules, *own.rules}
+    skipped = {code: why for code, why in {**own.skipped, **verdict.skipped}.items() if code not in ran}
+    rules = tuple(code for code in load() if code in ran)
+    return replace(verdict, findings=tuple(dict.fromkeys((*verdict.findings, *inside))), rules=rules, skipped=skipped)
 
 
 def judge(opened: Opened, asked: Mapping[str, bool], left_out: Mapping[str, str]) -> Verdict:

@@ -17,7 +17,8 @@ _KNOWN = {
     *DOCUMENTS, DECODER, "config.json", "generation_config.json", "genai_config.json", "tokenizer.json",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model", "chat_template.jinja",
     "processor_config.json", "preprocessor_config.json", "README.md", "SOURCE_LICENSE.md", "LICENSE", "provenance.json",
-    "runtime-requirements.txt", sums.SUMS, ".gitattributes",
+    "runtime-requirements.txt", sums.SUMS, ".gitattributes", "component_contract.yaml", "METADATA_STATUS.md",
+    "assistant_generation_config.json",
 }  # fmt: skip
 
 
@@ -83,7 +84,10 @@ def unreferenced(package: Opened) -> Iterator[Found]:
     Remedy: Delete it, or name it where it belongs.
     """
     named = {resolved(package, m.folder, m.name) for m in mentions(package)}
+    inner = f"{package.inner}/" if package.inner else None  # a package of its own, which is judged by itself
     for name in package.files:
+        if inner and name.startswith(inner):
+            continue
         evidence = PurePosixPath(name).match("evidence/*.json")
         graph = name.startswith("policies/") and name in package.graphs and DOCUMENTS[1] not in package.raw
         if name not in named and name not in _KNOWN and not evidence and not graph:
@@ -163,7 +167,7 @@ def broken_json(package: Opened) -> Iterator[Found]:
 
 @rule("FIL019", Severity.ERROR)
 def foreign_config(package: Opened) -> Iterator[Found]:
-    """config.json is not that of a text model that cabochon builds.
+    """config.json is not that of a model that cabochon builds.
 
     Causes: A config of another model, of a newer kind, or one that contradicts itself.
     Remedy: Take the config.json of the checkpoint that the package was built from.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cabochon.checkpoint import Checkpoint
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.errors import CabochonError, MetadataError, PackageError
-from cabochon.gemma4 import TextConfig, read_text_config
+from cabochon.gemma4 import DrafterConfig, TextConfig, read_drafter_config, read_text_config
+from cabochon.gemma4.drafter_config import DRAFTERS
 from cabochon.validate.graph import Graph, read_graph
 from cabochon.validate.rules import Found
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from cabochon.metadata.document import Document
     from cabochon.validate.scan import Scan
 
-__all__ = ["CANONICAL", "DECODER", "DOCUMENTS", "Graph", "Opened", "open_package"]
+__all__ = ["CANONICAL", "DECODER", "DOCUMENTS", "DRAFTER", "Graph", "Opened", "open_package"]
 
 CANONICAL = "inference_metadata.yaml"
 DOCUMENTS = (CANONICAL, "inference_metadata.loop.yaml", "inference_metadata.annotated.yaml")
 DECODER = "model.onnx"
+DRAFTER, TARGET = "drafter", "target"  # cabochon.model of a graph; the folder in a pair
 _LOCATED, _LONG = (
     20,
     1 << 18,
@@ -36,7 +38,8 @@ class Opened:
     """What could be read of a package. Names are paths inside it, with forward slashes.
 
     `files`: size in bytes of every regular file; `documents`, `raw`: those of `DOCUMENTS` that are typed, and that are
-    YAML; `graphs`: every .onnx file that could be parsed, weights not loaded; `config`: config.json as a text model.
+    YAML; `graphs`: every .onnx file that could be parsed, weights not loaded; `config`: config.json as a text model,
+    `drafter`: as a drafter.
     `faults`: what opening found, by the code of the rule that reports it. `source`: the checkpoint to compare with.
     `kept`: what rules share, computed once.
     """
@@ -49,6 +52,7 @@ class Opened:
     config: TextConfig | None
     faults: Mapping[str, tuple[Found, ...]]
     source: Checkpoint | None = None
+    drafter: DrafterConfig | None = None
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -69,7 +73,13 @@ class Opened:
     @property
     def decoder(self) -> Graph | None:
         """model.onnx of a text package."""
-        return self.graphs.get(DECODER)
+        graph = self.graphs.get(DECODER)
+        return None if graph is None or graph.properties.get("cabochon.model") == DRAFTER else graph
+
+    @property
+    def inner(self) -> str | None:
+        """The folder of a pair that holds the target, a package of its own; None for another package."""
+        return TARGET if f"{TARGET}/{DECODER}" in self.files and f"{TARGET}/{CANONICAL}" in self.files else None
 
     def path(self, name: str) -> Path:
         """Where a file of `files` lies."""
@@ -153,8 +163,9 @@ def open_package(root: str | Path, *, source: Checkpoint | None = None) -> Opene
     graphs = dict(_graphs(folder, files, faults))
     raw, documents = _documents(folder, files, faults)
     config = _config(folder, files, faults)
+    text, drafter = (config if isinstance(config, kind) else None for kind in (TextConfig, DrafterConfig))
     frozen = {code: tuple(found) for code, found in faults.items()}
-    return Opened(folder, files, documents, raw, graphs, config, frozen, source)
+    return Opened(folder, files, documents, raw, graphs, text, frozen, source, drafter)
 
 
 Faults = dict[str, list[Found]]
@@ -247,15 +258,16 @@ def _faults(error: MetadataError) -> Iterator[Found]:
         yield Found(one.at, one.found, one.expected, one.remedy)
 
 
-def _config(root: Path, files: Mapping[str, int], faults: Faults) -> TextConfig | None:
+def _config(root: Path, files: Mapping[str, int], faults: Faults) -> TextConfig | DrafterConfig | None:
     if "config.json" not in files or files["config.json"] > _LARGEST_JSON:
         return None
     try:
-        return read_text_config(parse_object((root / "config.json").read_bytes()))
+        raw = parse_object((root / "config.json").read_bytes())
+        return read_drafter_config(raw) if raw.get("model_type") in tuple(DRAFTERS) else read_text_config(raw)
     except ValueError:
         return None  # the rule on JSON files says so
     except CabochonError as error:
         at = error.at if error.at.startswith("config.json") else f"config.json: {error.at}"
-        found = Found(at, error.message, "a text model that cabochon builds", error.remedy)
+        found = Found(at, error.message, "a model that cabochon builds", error.remedy)
         faults.setdefault("FIL019", []).append(found)
         return None
