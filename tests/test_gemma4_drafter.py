@@ -10,9 +10,9 @@ import pytest
 
 import checkpoints
 import oracle
-from cabochon.demo import MINIATURE
 from drafters import KINDS, ORDERING, Drafter, Shared, Truth, random_drafter, traced
 from graphs import difference
+from packages import MINIATURE
 
 EXACT, HALF = 1e-4, 5e-3
 TARGETS = ("default", "onnx-standard", "cuda", "webgpu")
