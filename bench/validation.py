@@ -46,7 +46,7 @@ def hollow(config: dict[str, Any], work: Path) -> Path:
             file.truncate(laid_out.nbytes)
         return {laid_out.data: Digest(laid_out.nbytes, "0" * 64)}
 
-    with patch("cabochon.package.build.write_files", holes):
+    with patch("cabochon.package.filling.write_files", holes):
         cabochon.build(source, package, precision="f16", license="apache-2.0")
     return package
 

@@ -91,7 +91,9 @@ def out_of_order(proto: onnx.ModelProto) -> None:
 BREAKS = (
     Break("the weights are gone", remove("model.onnx.data"), {"FIL001", "HON005"}),
     Break("a tokenizer file is gone", remove("tokenizer.json"), {"FIL001"}),
-    Break("genai_config names another graph", lambda p: rename_in_genai(p, "decoder.onnx"), {"FIL001", "HON016"}),
+    Break(
+        "genai_config names another graph", lambda p: rename_in_genai(p, "decoder.onnx"), {"FIL001", "HON016"}
+    ),
     Break("a compiled blob that is not there", context("blob.bin"), {"FIL001", "FIL005", "RUN001"}),
     Break("a compiled blob in the node", context("\\x00blob", mode=1), {"FIL005", "RUN001"}),
     Break("an IR without its weights", all_of(ir(), remove("decoder.bin")), {"FIL001", "FIL005"}),
@@ -107,7 +109,11 @@ BREAKS = (
     Break("a compiled blob anywhere", context("/etc/passwd"), {"FIL003", "FIL005", "RUN001"}),
     Break("genai_config leads outside", lambda p: rename_in_genai(p, "../model.onnx"), {"FIL003", "HON016"}),
     Break("a link out of the package", all_of(link("more.json", "/etc/hostname")), {"FIL004"}),
-    Break("the weights are a link out of the package", lambda p: move_out(p, "model.onnx.data"), {"FIL004", "HON005"}),
+    Break(
+        "the weights are a link out of the package",
+        lambda p: move_out(p, "model.onnx.data"),
+        {"FIL004", "HON005"},
+    ),
     Break("a link to nothing", link("more.json", "nowhere"), {"FIL004"}),
     Break("a link in a circle", link("more.json", "more.json"), {"FIL004"}),
     Break("a link to a folder", link("more", "/etc"), {"FIL004"}),

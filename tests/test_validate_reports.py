@@ -12,6 +12,7 @@ from broken import CANONICAL, copied, edit_document, resum, write
 from cabochon import sums
 from cabochon.cli.app import app
 from cabochon.validate import Finding, Severity, Verdict, reports
+from cabochon.validate.lines import path
 from cabochon.validate.rules import load
 from packages import Packages
 
@@ -119,6 +120,36 @@ def test_an_address_is_a_location(at: str, uri: str, region: object, inside: str
     assert location["physicalLocation"].get("region") == region
     named = [one["fullyQualifiedName"] for one in location.get("logicalLocations", ())]
     assert named == ([inside] if inside else [])
+
+
+def test_a_finding_in_a_document_has_its_line(package: Path, tmp_path: Path) -> None:
+    copy = copied(package, tmp_path / "package")
+    edit_document(lambda d: d["pipeline"]["workflow"]["state"]["kv.0.key"].update(initializer="nothing"))(
+        copy
+    )
+    log = json.loads(run(copy, "--quick", "--sarif", "--select", "REF002", code=1))
+    (result,) = log["runs"][0]["results"]
+    (location,) = result["locations"]
+    region = location["physicalLocation"]["region"]
+    assert (copy / CANONICAL).read_text().splitlines()[
+        region["startLine"] - 1
+    ].strip() == "initializer: nothing"
+    assert location["logicalLocations"][0]["fullyQualifiedName"].endswith("state.kv.0.key.initializer")
+
+
+@pytest.mark.parametrize(
+    "address, expected",
+    [
+        ("a.b", ("a", "b")),
+        ("a.b.c", ("a", "b.c")),
+        ("a.b.c[1].d", ("a", "b.c", 1, "d")),
+        ("a.b.cc", ("a", "b")),
+        ("a.nothing.b", ("a",)),
+        ("", ()),
+    ],
+)
+def test_an_address_is_a_path(address: str, expected: tuple[str | int, ...]) -> None:
+    assert path({"a": {"b": {"x": 1}, "b.c": [0, {"d": 1}]}}, address) == expected
 
 
 def test_exit_codes(package: Path, warned: Path) -> None:

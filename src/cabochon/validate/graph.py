@@ -178,6 +178,8 @@ def _mapped(graph: Graph, weight: Weight) -> np.ndarray:
         if not file.is_relative_to(graph.root) or offset < 0 or weight.nbytes < 0:
             raise ValueError("the reference leads out of the package")
         dtype = protos.dtype(weight.proto.data_type)
+        if dtype is None:
+            raise ValueError(f"numpy has no {weight.dtype}")
         if weight.nbytes == 0:
             return np.empty(weight.shape, dtype)
         raw = np.memmap(file, np.uint8, "r", offset, weight.nbytes)

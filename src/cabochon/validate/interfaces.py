@@ -155,13 +155,10 @@ def wrong_override(package: Opened) -> Iterator[Found]:
             given = workflow.inputs.get(said.input)
             if given is None or given.source.kind != "request" or given.role.kind != "runtime":
                 yield Found(f"{where}.input", repr(said.input), "an input of the request with a runtime role")
-            bounds = said.constraint
-            if bounds and None not in (bounds.minimum, bounds.maximum) and bounds.minimum > bounds.maximum:
-                yield Found(
-                    f"{where}.constraint",
-                    f"{bounds.minimum} to {bounds.maximum}",
-                    "a range with values in it",
-                )
+            least = said.constraint.minimum if said.constraint else None
+            most = said.constraint.maximum if said.constraint else None
+            if least is not None and most is not None and least > most:
+                yield Found(f"{where}.constraint", f"{least} to {most}", "a range with values in it")
 
 
 @rule("REF015", Severity.ERROR, _NEEDS)

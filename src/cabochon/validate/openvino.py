@@ -10,9 +10,11 @@ from cabochon.errors import PackageError
 
 __all__ = ["Constant", "constants", "weights_of"]
 
-BITS = {"boolean": 8, "u1": 1, "nf4": 4, "f8e4m3": 8, "f8e5m2": 8, "f8e8m0": 8, "f4e2m1": 4, "bf16": 16}
-BITS |= {f"{kind}{bits}": bits for kind in "iu" for bits in (4, 8, 16, 32, 64)}
-BITS |= {f"f{bits}": bits for bits in (16, 32, 64)}
+BITS = {
+    **{f"{kind}{bits}": bits for kind in "iu" for bits in (4, 8, 16, 32, 64)},
+    **{f"f{bits}": bits for bits in (16, 32, 64)},
+    **{"boolean": 8, "u1": 1, "bf16": 16, "nf4": 4, "f4e2m1": 4, "f8e4m3": 8, "f8e5m2": 8, "f8e8m0": 8},
+}
 
 
 @dataclass(frozen=True)

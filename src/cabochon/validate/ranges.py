@@ -92,7 +92,7 @@ def places(package: "Opened") -> dict[Place, list[str]]:
     found = dict[Place, list[str]]()
     for one in external(package):
         name = resolved(package, one.folder, one.location)
-        if name in package.files and holds(one, package.files[name]):
+        if name is not None and name in package.files and holds(one, package.files[name]):
             found.setdefault(Place(name, one.start or 0, one.nbytes, one.dtype), []).append(one.at)
     return found
 

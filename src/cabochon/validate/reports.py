@@ -10,6 +10,7 @@ from typing import Any
 from cabochon import __version__, files, sums
 from cabochon.validate.checking import Verdict
 from cabochon.validate.findings import Finding, Severity
+from cabochon.validate.lines import Lines
 from cabochon.validate.rules import load
 
 __all__ = ["EVIDENCE", "MANUAL", "as_json", "evidence", "record", "sarif", "text"]
@@ -134,14 +135,14 @@ def sarif(verdict: Verdict) -> dict[str, Any]:
             for code, rule in rules.items()
         ],
     }
-    index = {code: i for i, code in enumerate(rules)}
+    index, lines = {code: i for i, code in enumerate(rules)}, Lines(verdict.package)
     notices = [
         {"level": "note", "message": {"text": f"{code} was not run: {why}"}, "associatedRule": {"id": code}}
         for code, why in verdict.skipped.items()
     ]
     run = {
         "tool": {"driver": driver},
-        "results": [_result(finding, index[finding.code]) for finding in verdict.findings],
+        "results": [_result(finding, index[finding.code], lines) for finding in verdict.findings],
         "invocations": [{"executionSuccessful": True, "toolConfigurationNotifications": notices}],
         "columnKind": "unicodeCodePoints",
     }
@@ -149,7 +150,7 @@ def sarif(verdict: Verdict) -> dict[str, Any]:
     return {"$schema": schema, "version": "2.1.0", "runs": [run]}
 
 
-def _result(finding: Finding, index: int) -> dict[str, Any]:
+def _result(finding: Finding, index: int, lines: Lines) -> dict[str, Any]:
     said = (
         f"{finding.rule}: {finding.at}: found {finding.found}; expected {finding.expected}. {finding.remedy}"
     )
@@ -158,14 +159,14 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
         "message": {"text": said},
-        "locations": [_location(finding.at)],
+        "locations": [_location(finding.at, lines)],
     }
 
 
-def _location(at: str) -> dict[str, Any]:
+def _location(at: str, lines: Lines) -> dict[str, Any]:
     """The file, the line and column where they are known, and the address inside of it as it is written."""
     file, _, inside = at.partition(": ")
-    name, line, column = _position(file)
+    name, line, column = _position(lines.find(file, inside) if inside else file)
     physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(name)}}
     if line:
         physical["region"] = {"startLine": line} | ({"startColumn": column} if column else {})
