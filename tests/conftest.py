@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from packages import TINY, Packages
+from pairs import Pairs
 
 # A shell that is not interactive starts `command &` with SIGINT ignored, and so do some CI runners. Python keeps that,
 # and so do the child processes that tests interrupt. A handler is not inherited: they start with the default.
@@ -18,6 +19,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
     """Built packages and loaded models by (source, target, precision); see tests/packages.py."""
     return Packages(tmp_path_factory.mktemp("packages"))
+
+
+@pytest.fixture(scope="session")
+def pairs(packages: Packages) -> Pairs:
+    """Pairs of a target and its drafter; see tests/pairs.py."""
+    return Pairs(packages)
 
 
 @pytest.fixture(scope="session")

@@ -47,8 +47,8 @@ def load(
     `threads` per operator (default: one per core); `provider` "cpu", "cuda", "webgpu", "dml", "openvino" or an
     onnxruntime name (default: the target's own where installed, else the CPU); `provider_options` and `session_options`
     go to onnxruntime as they are. `proposer`, "prompt-lookup" or one of your own, makes speculative decoding possible
-    with a package alone, and takes the drafter's place in a pair. Raises PackageError for a package that is not right, RequestError for what cannot be done
-    with it here.
+    with a package alone, and takes the drafter's place in a pair. Raises PackageError for a package that is not right,
+    RequestError for what cannot be done with it here.
     """
     options: dict[str, Any] = dict(
         threads=threads, provider=provider, provider_options=provider_options, session_options=session_options
