@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,8 @@ def trials(ours: Greedy, prompt: Sequence[int], count: int, pad: int) -> tuple[T
             (begin, draw, ("rewind", len(prompt)), ("append", [other]), draw), after(prompt + other),
         ),
         Trial(
-            "rewind into the prompt", "the same to the middle of the prompt",
+            "rewind into the prompt",
+            f"rewind_to the middle of the prompt after {count} tokens, then go on another way",
             (begin, draw, ("rewind", half), ("append", [other]), draw), after(prompt[:half] + other),
         ),
         Trial(
@@ -99,9 +100,11 @@ def client(package: Path, tried: Sequence[Trial], *, seconds: float) -> Client:
 
 
 def _shared(package: Path) -> bool | None:
-    """What genai_config.json claims; None where there is none."""
-    file = package / "genai_config.json"
-    return json.loads(file.read_bytes())["search"]["past_present_share_buffer"] if file.is_file() else None
+    """What genai_config.json claims; None where it claims nothing or cannot be read."""
+    try:
+        return json.loads((package / "genai_config.json").read_bytes())["search"]["past_present_share_buffer"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _played(
@@ -114,11 +117,10 @@ def _played(
         request = {"package": str(package), "overlay": overlay, "trials": left}
         ended = run(["-m", "cabochon.clients.programs.run_onnxruntime_genai"], request, seconds=seconds)
         found = list(judged(ended, expected))
+        fresh = [probe for probe in found if probe.name not in seen]
         yield from (
-            p
-            for p in found
-            if p.name not in seen and not (p.name == "load" and prefix and p.outcome == "worked")
+            replace(probe, name=f"{prefix}load") if probe.name == "load" else probe for probe in fresh
         )
-        seen |= {probe.name for probe in found}
+        seen |= {probe.name for probe in fresh}
         played = [request for request in left if request["name"] not in seen]
         left = played if ended.fault and len(played) < len(left) else []
