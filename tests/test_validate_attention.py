@@ -185,5 +185,18 @@ def test_a_mask_is_computed(packages: Packages) -> None:
 
 def test_what_needs_weights_is_not_computed(packages: Packages) -> None:
     graph = read_graph(packages(), "model.onnx")
-    with pytest.raises(LookupError, match="it depends on FusedMatMul"):
+    with pytest.raises(LookupError, match="it depends on"):
         computed(graph, "logits", Feed(0, 1, 0))
+
+
+@pytest.mark.parametrize("op_type, given", [("ConstantOfShape", ["huge"]), ("Expand", ["one", "huge"])])
+def test_what_would_fill_the_memory_is_not_computed(op_type: str, given: list[str], tmp_path: Path) -> None:
+    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.INT64, ["n"]) for n in ("input_ids", "mask")]
+    weights = [
+        numpy_helper.from_array(np.array([1 << 40]), "huge"),
+        numpy_helper.from_array(np.array([1]), "one"),
+    ]
+    graph = helper.make_graph([helper.make_node(op_type, given, ["mask"])], "g", ends[:1], ends[1:], weights)
+    (tmp_path / "g.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    with pytest.raises(LookupError, match=f"{op_type} makes more than 16,777,216 elements"):
+        computed(read_graph(tmp_path, "g.onnx"), "mask", Feed(0, 1, 0))
