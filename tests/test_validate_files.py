@@ -89,7 +89,7 @@ def out_of_order(proto: onnx.ModelProto) -> None:
 
 
 BREAKS = (
-    Break("the weights are gone", remove("model.onnx.data"), {"FIL001", "HON005"}),
+    Break("the weights are gone", remove("model.onnx.data"), {"FIL001"}),
     Break("a tokenizer file is gone", remove("tokenizer.json"), {"FIL001"}),
     Break(
         "genai_config names another graph", lambda p: rename_in_genai(p, "decoder.onnx"), {"FIL001", "HON016"}
@@ -112,7 +112,7 @@ BREAKS = (
     Break(
         "the weights are a link out of the package",
         lambda p: move_out(p, "model.onnx.data"),
-        {"FIL004", "HON005"},
+        {"FIL004"},
     ),
     Break("a link to nothing", link("more.json", "nowhere"), {"FIL004"}),
     Break("a link in a circle", link("more.json", "more.json"), {"FIL004"}),
