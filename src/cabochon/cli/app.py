@@ -17,6 +17,7 @@ from cabochon.cli.metadata import metadata
 from cabochon.cli.output import print_error
 from cabochon.cli.parity import parity
 from cabochon.cli.plan import plan
+from cabochon.cli.probe import probe
 from cabochon.cli.run import run
 from cabochon.cli.validate import validate
 from cabochon.errors import CabochonError
@@ -49,7 +50,7 @@ def cabochon(
     """Turn a Gemma 4 checkpoint into an ONNX package, and run it."""
 
 
-for command in (plan, build, run, chat, validate, parity, compare, demo):
+for command in (plan, build, run, chat, validate, parity, probe, compare, demo):
     app.command()(command)
 app.command("list")(list_rows)
 app.add_typer(metadata, name="metadata")
