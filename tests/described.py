@@ -1,16 +1,16 @@
 """The facts of a build that writes nothing, for tests of what is said about a package."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cabochon.checkpoint import open_checkpoint
-from cabochon.dialects import TARGETS
-from cabochon.gemma4 import read_text_config, text_tensors
-from cabochon.package.build import trace
-from cabochon.package.facts import Digest, Facts
-from cabochon.package.license import find_license
-from cabochon.recipes import PRECISIONS
+from cabochon.package.facts import Digest, TextFacts
+from cabochon.package.filling import trace
+from cabochon.package.kinds import KINDS
+from cabochon.package.order import order
+from cabochon.package.preparing import Prepared, prepare
+from cabochon.package.side_files import MISSABLE
 from checkpoints import TINY
 
 DIGESTS = {"model.onnx": Digest(10, "aa"), "model.onnx.data": Digest(20, "bb")}
@@ -18,14 +18,17 @@ DIGESTS = {"model.onnx": Digest(10, "aa"), "model.onnx.data": Digest(20, "bb")}
 
 def facts(
     source: Path = TINY / "text", target: str = "default", precision: str = "f16", **changes: Any
-) -> Facts:
+) -> TextFacts:
     """As `build` gathers them, with some of them changed."""
-    checkpoint = open_checkpoint(source)
-    config = read_text_config(checkpoint.config)
-    tensors, license = text_tensors(checkpoint.tensors, config), find_license(checkpoint.files)
-    row, column = TARGETS[target], PRECISIONS[precision]
-    traced = trace(checkpoint, config, tensors, row, column, license, 0, None)
-    return Facts(**{**vars(traced), "digests": DIGESTS, **changes})
+    traced = trace(prepared(source, target, precision))
+    assert isinstance(traced, TextFacts)
+    return replace(traced, **{"digests": DIGESTS, **changes})
+
+
+def prepared(source: Path, target: str = "default", precision: str = "f16", model: str = "text") -> Prepared:
+    """A checkpoint read for a build, whatever files it lacks."""
+    asked = order(target, precision, "copy", None, MISSABLE, 0, None)
+    return prepare(source, KINDS[model], asked, None, Path("nowhere"))
 
 
 def hub_snapshot(root: Path, card: str | None = None) -> Path:

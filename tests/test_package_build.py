@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -26,7 +27,8 @@ from cabochon import sums
 from cabochon.checkpoint import open_checkpoint
 from cabochon.errors import ConfigError, GraphError, PackageError, SourceError, TargetError, TensorError
 from cabochon.gemma4 import read_text_config, text_tensors
-from cabochon.package import Built, build
+from cabochon.package import Built, build, filling
+from cabochon.package.kinds import KINDS, TEXT
 from checkpoints import TINY, change, copy, hub_cache, published, rename, shard, tiny_config, write_config
 
 SOURCE = TINY / "text"
@@ -690,16 +692,15 @@ def test_a_graph_that_fails_ends_the_writing_and_leaves_nothing(tmp_path, monkey
     def fail(*known):
         raise GraphError("no such operator")
 
-    monkeypatch.setattr(sys.modules["cabochon.package.build"], "trace", fail)
+    monkeypatch.setattr(filling, "trace", fail)
     with pytest.raises(GraphError, match="no such operator"):
         build(SOURCE, tmp_path / "p", progress=Told())
     assert told and list(tmp_path.iterdir()) == []
 
 
 def test_a_graph_of_other_weights_than_were_written_is_refused(tmp_path, monkeypatch):
-    module = sys.modules["cabochon.package.build"]
-    real = module.text_weights
-    monkeypatch.setattr(module, "text_weights", lambda *known: list(real(*known))[1:])
+    short = replace(TEXT, weights=lambda *known: list(TEXT.weights(*known))[1:])
+    monkeypatch.setitem(KINDS, "text", short)
     with pytest.raises(GraphError, match="must be in both") as caught:
         build(SOURCE, tmp_path / "p")
     assert caught.value.at == "model.embed_tokens.weight" and list(tmp_path.iterdir()) == []

@@ -47,14 +47,18 @@ def complete(facts: Facts[Any], folder: Path, package: Described[Any]) -> None:
 
     Raises PackageError where a rule finds an error.
     """
+    _describe(facts, folder, package)
+    known = {name: digest.sha256 for name, digest in facts.digests.items()}
+    sums.write(folder, {**package.summed(), **known})
+    _judge(folder)
+
+
+def _describe(facts: Facts[Any], folder: Path, package: Described[Any]) -> None:
     for name, text in package.documents(facts).items():
         _write(folder / name, text)
     _write(folder / "SOURCE_LICENSE.md", source_license(facts))
     _write(folder / "runtime-requirements.txt", requirements(facts))
     _write(folder / "README.md", package.card(facts, _files(facts, package)))
-    known = {name: digest.sha256 for name, digest in facts.digests.items()}
-    sums.write(folder, {**package.summed(), **known})
-    _judge(folder)
 
 
 def _files(facts: Facts[Any], package: Described[Any]) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ def metadata_status(pair: Pair) -> str:
     }
     said = [f"## {title}\n\n{body}" for title, body in sections.items()]
     introduction = (
-        "`inference_metadata.yaml` is the speculative workflow of this package in the form v1; "
+        "`inference_metadata.yaml` was built in the form v1: the speculative workflow of this package. "
         f"`{_CONVERT}` writes the form v1.8. Both are derived from the ports of the graphs, from their metadata "
         "properties and from the configs."
     )
@@ -52,7 +52,7 @@ def _v1(pair: Pair) -> Iterator[str]:
         f"The scale of the embedding. Whoever reads v1 and gathers rows of `{table}` must multiply them by {scale}: "
         "unscaled rows give fluent drafts that are nearly all refused, which no comparison of the output shows. "
         f"`{pair.embedding.artifact}` gives scaled rows; `component_contract.yaml`, `provenance.json` and "
-        "`cabochon.embed_scale` of both graphs state the number."
+        "`cabochon.embed_scale` of that graph and of the target's state the number."
     )
     yield "How the target verifies, and how far proposals were accepted: that is the runtime's."
     if (window := pair.drafter.window) is not None:

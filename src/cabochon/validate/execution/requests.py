@@ -95,12 +95,18 @@ class Request:
         if given.default is not None:
             return given.default
         if self._takes(name) == "attention_mask":
-            return np.concatenate([self.state.mask, np.ones(self.ids.shape, bool)], 1)
+            own = np.ones(self.ids.shape, bool)
+            return np.concatenate([self.state.mask, own], 1) if self._feeds(name) else self.state.mask
         if self._takes(name) == "position_ids":
             start = self.state.mask.shape[1]
             return np.tile(np.arange(start, start + self.ids.shape[1]), (len(self.ids), 1))
         serving = self.document.workflow.serving
         return bool(serving and name == serving.active)
+
+    def _feeds(self, name: str) -> bool:
+        """Whether an input of the workflow goes to the decoder, and not only to what reads its cells."""
+        steps = [step for _, step in self.document.invocations if name in step.inputs.values()]
+        return any(step.component == self.driven.decoder.name for step in steps)
 
     def _takes(self, name: str) -> str | None:
         """The role of the port that an input of the workflow goes to."""
@@ -177,19 +183,27 @@ class Request:
         return len(got) not in (last, min(last + 1, len(expected)))
 
     def passed(self) -> Iterator[tuple[str, str, str]]:
-        """What one pass emits, from nothing and from a state, against the decoder's own results."""
+        """What one pass emits, from nothing and from a state, against the decoder's own results.
+
+        A component that only reads what another remembers begins when there is something to read.
+        """
         first = self.driven.decoder.step(self.state, self.ids)
         then = Request(
             self.bench, self.document, self.driven, self.driven.ids(1, len(self.ids), 1), first.state
         )
         second = self.driven.decoder.step(first.state, then.ids)
-        for request, step in ((self, first), (then, second)):
+        turns = ((self, first), (then, second))
+        for request, step in turns[1:] if self._reads else turns:
             try:
                 emitted = request.run()
             except UNDRIVEN as error:
                 yield self._stuck(error)
                 return
             yield from request.compared(emitted, step)
+
+    @property
+    def _reads(self) -> bool:
+        return any(served.alias.access == "read_only" for served in self.document.served)
 
     def compared(self, emitted: Mapping[str, Any], step: Step) -> Iterator[tuple[str, str, str]]:
         """Each emitted value that is a result of the decoder, against that."""
