@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from cabochon.errors import RequestError
@@ -126,8 +125,7 @@ def _parts(code: str, check: Check) -> tuple[str, str, str]:
 def load() -> Mapping[str, Rule]:
     """Every rule by code, family by family in the order of `FAMILIES`."""
     for module in MODULES:
-        if find_spec(f"{__package__}.{module}"):
-            import_module(f"{__package__}.{module}")
+        import_module(f"{__package__}.{module}")
     order = list(FAMILIES)
     return {code: RULES[code] for code in sorted(RULES, key=lambda code: (order.index(code[:3]), code))}
 
