@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["Bar", "build"]
 
 
+class ModelKind(StrEnum):
+    """What a checkpoint holds."""
+
+    text = "text"
+    drafter = "drafter"
+
+
 class Weights(StrEnum):
     """How weights get into a package."""
 
@@ -31,11 +38,25 @@ def build(
     out: Annotated[
         Path, typer.Argument(metavar="OUT", help="Folder of the package; must not exist.", show_default=False)
     ],
+    model: Annotated[
+        ModelKind, typer.Option(help="What SOURCE holds; drafter: an assistant, which proposes tokens.")
+    ] = ModelKind.text,
+    assistant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ASSISTANT",
+            help="Build a pair: SOURCE, or a package built from it, with the checkpoint of its assistant.",
+            show_default=False,
+        ),
+    ] = None,
     target: Annotated[str, typer.Option(help="Where it is to run: see `cabochon list targets`.")] = "default",
     precision: Annotated[
         str, typer.Option(help="How weights are stored: see `cabochon list precisions`.")
     ] = "f16",
     revision: Revision = None,
+    assistant_revision: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit of the assistant's hub id.", show_default=False)
+    ] = None,
     weights: Annotated[
         Weights, typer.Option(help="link: a hard link to the checkpoint's file where its bytes are the same.")
     ] = Weights.copy,
@@ -59,7 +80,7 @@ def build(
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Build a package from a checkpoint.
+    """Build a package from a checkpoint, or of two.
 
     It is written beside OUT and gets its name when it is whole: an interrupted build leaves nothing under that name.
     """
@@ -69,9 +90,12 @@ def build(
         built = build(
             source,
             out,
+            model=model.value,
+            assistant=assistant,
             target=target,
             precision=precision,
             revision=revision,
+            assistant_revision=assistant_revision,
             weights=weights.value,
             license=license,
             allow_missing=tuple(allow_missing or ()),

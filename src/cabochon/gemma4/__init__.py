@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from cabochon.gemma4.config import Layer, Rope, TextConfig, read_text_config
-from cabochon.gemma4.drafter_config import Centroids, DrafterConfig, read_drafter_config
+from cabochon.gemma4.drafter_config import Centroids, DrafterConfig, read_config, read_drafter_config
 from cabochon.gemma4.drafter_names import drafter_shapes, drafter_tensors
 from cabochon.gemma4.names import TextTensors, expected_shapes, text_tensors
 from cabochon.gemma4.weights import drafter_weights, text_weights
@@ -22,6 +22,7 @@ __all__ = [
     "drafter_tensors",
     "drafter_weights",
     "expected_shapes",
+    "read_config",
     "read_drafter_config",
     "read_text_config",
     "text_tensors",

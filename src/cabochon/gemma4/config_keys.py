@@ -115,7 +115,7 @@ DRAFTER_KEYS: dict[str, str] = _ANY_MODEL | {
 _NOT_A_TARGET = {
     "gemma4_assistant": (
         "is a drafter (assistant), not a model that generates by itself",
-        "give the checkpoint it drafts for, such as google/gemma-4-E2B-it; drafters are not built yet",
+        "give the checkpoint it drafts for, such as google/gemma-4-E2B-it, or build the drafter with --model drafter",
     ),
     "gemma4_unified": (
         "is a unified Gemma 4 (12B), which is not built yet",

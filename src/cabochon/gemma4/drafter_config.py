@@ -11,10 +11,10 @@ from typing import Any
 from cabochon.checkpoint.refusals import refuse_quantized
 from cabochon.checkpoint.section import Section
 from cabochon.errors import UnsupportedError
-from cabochon.gemma4.config import TextConfig, read_section
+from cabochon.gemma4.config import TextConfig, read_section, read_text_config
 from cabochon.gemma4.config_keys import DRAFTER_KEYS, TEXT_KEYS, refuse_other_drafters
 
-__all__ = ["ANOTHER_MODEL", "DRAFTERS", "Centroids", "DrafterConfig", "read_drafter_config"]
+__all__ = ["ANOTHER_MODEL", "DRAFTERS", "Centroids", "DrafterConfig", "read_config", "read_drafter_config"]
 
 # model_type of a drafter -> that of its text_config. The two are one architecture under two names.
 DRAFTERS = {"gemma4_assistant": "gemma4_text", "gemma4_unified_assistant": "gemma4_unified_text"}
@@ -46,6 +46,11 @@ class DrafterConfig:
     text: TextConfig
 
 
+def read_config(raw: Mapping[str, Any]) -> TextConfig | DrafterConfig:
+    """The drafter or the text model in `raw`, a whole config.json. Raises as the readers of both do."""
+    return read_drafter_config(raw) if raw.get("model_type") in tuple(DRAFTERS) else read_text_config(raw)
+
+
 def read_drafter_config(raw: Mapping[str, Any]) -> DrafterConfig:
     """The drafter in `raw`, a whole config.json of model_type gemma4_assistant or gemma4_unified_assistant.
 
@@ -56,7 +61,8 @@ def read_drafter_config(raw: Mapping[str, Any]) -> DrafterConfig:
     if raw.get("model_type") not in tuple(DRAFTERS):
         raise UnsupportedError(
             f"model_type {raw.get('model_type')!r} is no drafter; expected {' or '.join(map(repr, DRAFTERS))}",
-            at="config.json", remedy="give the assistant's checkpoint, such as google/gemma-4-E2B-it-assistant",
+            at="config.json", remedy="give an assistant's checkpoint, such as google/gemma-4-E2B-it-assistant; a model that generates by "
+            "itself is built with --model text, the default",
         )  # fmt: skip
     top = Section(raw, "config.json")
     top.refuse_unknown(DRAFTER_KEYS)

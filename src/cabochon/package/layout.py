@@ -91,6 +91,7 @@ def lay_out(weights: Iterable[Weight], link: Link | None = None) -> Layout:
     if link is None:
         return _layout(weights, {}, {}, {})
     copied = {weight.name: reason for weight in weights if (reason := _unlinkable(weight))}
+    copied |= _not_worth_it(weights, copied)
     linkable = [(weight, weight.span) for weight in weights if weight.span and weight.name not in copied]
     sources = list(dict.fromkeys(file for _, (file, _) in linkable))
     links, refused = _link_files(sources, link, alone=not copied)
@@ -144,6 +145,18 @@ def _unlinkable(weight: Weight) -> str | None:
     if weight.span[1] % max(weight.nbytes // max(math.prod(weight.shape), 1), 1):
         return f"the checkpoint has it at byte {weight.span[1]}, which is no multiple of its element's size"
     return None
+
+
+def _not_worth_it(weights: list[Weight], copied: Mapping[str, str]) -> dict[str, str]:
+    """Of the weights that are not `copied` those in a file whose other weights are: it would be there twice over."""
+    used: dict[Path, int] = {}
+    lost: dict[Path, int] = {}
+    for weight in weights:
+        counts, file = (lost if weight.name in copied else used), weight.sources[0].file
+        counts[file] = counts.get(file, 0) + weight.sources[0].nbytes
+    rest = {file for file, nbytes in used.items() if nbytes < lost.get(file, 0)}
+    reason = "most of the file is stored otherwise"
+    return {w.name: reason for w in weights if w.name not in copied and w.sources[0].file in rest}
 
 
 def _link_files(sources: list[Path], link: Link, alone: bool) -> tuple[dict[str, Path], dict[Path, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cabochon.checkpoint import open_checkpoint
 from cabochon.errors import CabochonError, RequestError
-from cabochon.gemma4 import read_text_config
+from cabochon.gemma4 import DrafterConfig, read_config
 from cabochon.validate.findings import Finding, Severity
 from cabochon.validate.opened import Opened, open_package
 from cabochon.validate.rules import NEEDS, Found, Rule, Skipped, load, selected
@@ -63,12 +63,10 @@ def validate(
     if quick and source is not None:
         raise RequestError("a source is given with quick; comparing with it reads every weight", at="source")
     left_out, started = selected(select, ignore), time.monotonic()
-    checkpoint = None if source is None else open_checkpoint(source, check=read_text_config)
+    checkpoint = None if source is None else open_checkpoint(source, check=read_config)
     opened = open_package(package, source=checkpoint)
     asked = {"weights": not quick, "source": checkpoint is not None, "execute": execute}
-    verdict = judge(opened, asked, left_out)
-    if opened.inner:
-        verdict = _with_target(verdict, opened, asked, left_out)
+    verdict = _pair(opened, asked, left_out) if opened.inner else judge(opened, asked, left_out)
     findings = verdict.findings
     if strict:
         findings = tuple(
@@ -77,16 +75,17 @@ def validate(
     return replace(verdict, package=Path(package), findings=findings, seconds=time.monotonic() - started)
 
 
-def _with_target(
-    verdict: Verdict, pair: Opened, asked: Mapping[str, bool], left_out: Mapping[str, str]
-) -> Verdict:
-    """The verdict on a pair, and that on the target as a package of its own. Its bytes were read with those of the pair.
+def _pair(pair: Opened, asked: Mapping[str, bool], left_out: Mapping[str, str]) -> Verdict:
+    """The verdict on a pair, and that on the target as a package of its own: its bytes are read with those of the pair.
 
-    A rule counts as run where it ran on one of both.
+    A source is that of one of both, as its kind says. A rule counts as run where it ran on one of both.
     """
     assert pair.inner is not None
     target = open_package(pair.root / pair.inner, source=pair.source)
-    own = judge(target, {**asked, "weights": False}, left_out)
+    drafts = pair.source is not None and isinstance(read_config(pair.source.config), DrafterConfig)
+    verdict = judge(pair, {**asked, "source": asked["source"] and drafts}, left_out)
+    inner = {**asked, "weights": False, "source": asked["source"] and not drafts}
+    own = judge(target, inner, left_out)
     inside = (replace(f, at=f"{pair.inner}/{f.at}") for f in own.findings)
     ran = {*verdict.rules, *own.rules}
     skipped = {code: why for code, why in {**own.skipped, **verdict.skipped}.items() if code not in ran}

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cabochon.checkpoint import Checkpoint
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.errors import CabochonError, MetadataError, PackageError
-from cabochon.gemma4 import DrafterConfig, TextConfig, read_drafter_config, read_text_config
-from cabochon.gemma4.drafter_config import DRAFTERS
+from cabochon.gemma4 import DrafterConfig, TextConfig, read_config
 from cabochon.validate.graph import Graph, read_graph
 from cabochon.validate.rules import Found
 
@@ -262,8 +261,7 @@ def _config(root: Path, files: Mapping[str, int], faults: Faults) -> TextConfig 
     if "config.json" not in files or files["config.json"] > _LARGEST_JSON:
         return None
     try:
-        raw = parse_object((root / "config.json").read_bytes())
-        return read_drafter_config(raw) if raw.get("model_type") in tuple(DRAFTERS) else read_text_config(raw)
+        return read_config(parse_object((root / "config.json").read_bytes()))
     except ValueError:
         return None  # the rule on JSON files says so
     except CabochonError as error:

@@ -7,11 +7,18 @@ import numpy as np
 from cabochon.checkpoint import Checkpoint
 from cabochon.dialects import TARGETS
 from cabochon.errors import PackageError
-from cabochon.gemma4 import read_text_config, text_tensors, text_weights
+from cabochon.gemma4 import (
+    DrafterConfig,
+    drafter_tensors,
+    drafter_weights,
+    read_config,
+    text_tensors,
+    text_weights,
+)
 from cabochon.recipes import PRECISIONS, Recipe
 from cabochon.validate.findings import Severity
 from cabochon.validate.graph import Graph
-from cabochon.validate.opened import Opened
+from cabochon.validate.opened import DECODER, DRAFTER, Opened
 from cabochon.validate.rules import Found, rule
 
 _NEEDS = ("graphs", "source")
@@ -25,8 +32,13 @@ def other_weights(package: Opened) -> Iterator[Found]:
     their checksums.
     Remedy: Compare with the checkpoint and the revision that provenance.json names, or build again.
     """
-    graph, checkpoint = package.decoder, package.source
+    graph, checkpoint = package.graphs.get(DECODER), package.source
     if graph is None or checkpoint is None:
+        return
+    own = graph.properties.get("cabochon.model") == DRAFTER
+    if own != (given := isinstance(read_config(checkpoint.config), DrafterConfig)):
+        kinds = {True: "a drafter", False: "a model that generates by itself"}
+        yield Found(graph.path, kinds[own], f"{kinds[given]}, as {checkpoint.source} is")
         return
     for recipe in _recipes(checkpoint, graph):
         at = f"{graph.path}: {recipe.name}"
@@ -43,7 +55,9 @@ def _recipes(checkpoint: Checkpoint, graph: Graph) -> Iterator[Recipe]:
     if target is None or precision is None:
         found = "its properties name no target and precision of cabochon"
         raise PackageError(found, at=graph.path, remedy="compare a package that cabochon built")
-    config = read_text_config(checkpoint.config)
+    config = read_config(checkpoint.config)
+    if isinstance(config, DrafterConfig):
+        return drafter_weights(drafter_tensors(checkpoint.tensors, config).used, precision)
     return text_weights(config, text_tensors(checkpoint.tensors, config).used, target, precision)
 
 
