@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import cabochon
 
@@ -9,10 +10,20 @@ TESTS = Path(__file__).parent
 TINY = TESTS / "data" / "tiny"
 MINIATURE = Path(cabochon.__file__).parent / "demo" / "miniature"
 SOURCES = {"tiny": TINY / "text", "miniature": MINIATURE / "target"}
+DRAFTERS = {
+    "tiny-drafter": TINY / "assistant",
+    "tiny-dense-drafter": TINY / "assistant-dense",
+    "miniature-drafter": MINIATURE / "assistant",
+}
+PAIRS = {
+    "tiny-pair": ("tiny", "tiny-drafter"),
+    "tiny-dense-pair": ("tiny", "tiny-dense-drafter"),
+    "miniature-pair": ("miniature", "miniature-drafter"),
+}
 
 
 class Packages:
-    """Builds what is asked for under one folder, each once: `packages("tiny", "default", "f32")` is its path."""
+    """Builds what is asked for under one folder, each once: `packages("tiny", "default", "f32")` is its path, `packages("tiny-pair")` that of it with its drafter."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -21,7 +32,15 @@ class Packages:
     def __call__(self, source: str = "tiny", target: str = "default", precision: str = "f32") -> Path:
         out = self.root / f"{source}-{target}-{precision}"
         if not out.exists():
-            cabochon.build(SOURCES[source], out, target=target, precision=precision, license="apache-2.0")
+            said: dict[str, Any] = {"target": target, "precision": precision, "license": "apache-2.0"}
+            if source in DRAFTERS:
+                cabochon.build(DRAFTERS[source], out, model="drafter", **said)
+            elif source in PAIRS:
+                name, drafter = PAIRS[source]
+                built = self(name, target, precision)
+                cabochon.build(built, out, assistant=DRAFTERS[drafter], **said)
+            else:
+                cabochon.build(SOURCES[source], out, **said)
         return out
 
     def _model(

@@ -28,6 +28,7 @@ class Target:
     and `tested` says that the tests run them there. `caveats` says, by precision, what to know before running one;
     `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants.
     `head_multiple`: head sizes must be multiples of it. `mask` is the dialect's: where zeros may stand in it.
+    `attention_caveats`: the precisions whose caveat speaks of the kernel of attention, which drafters do without.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Target:
     table_per_layer: bool = False
     drafting: str = ""
     mask: str = "anywhere"
+    attention_caveats: frozenset[str] = frozenset()
 
     @property
     def dialect(self) -> "type[Standard]":
@@ -53,6 +55,10 @@ class Target:
     def drafter_dialect(self) -> "type[Standard]":
         """The class that traces drafters."""
         return _named(self.drafting or self.spelling)
+
+    def caveat(self, precision: str, *, drafter: bool = False) -> str | None:
+        """What to know before running a package in this precision."""
+        return None if drafter and precision in self.attention_caveats else self.caveats.get(precision)
 
     def refusal(self, precision: str, head_sizes: Iterable[int]) -> str:
         """Why the target cannot carry a model with these head sizes in this precision; "" where it can."""
@@ -124,6 +130,7 @@ TARGETS = {
             mask="left-justified",
             table_per_layer=True,
             drafting="written_out.WrittenOut",
+            attention_caveats=frozenset({"f32"}),
         ),
         Target(
             "webgpu",

@@ -83,6 +83,11 @@ def _check(model: str, assistant: str | Path | None, asked: Order) -> None:
             "an assistant is given for a drafter; expected a target to draft for",
             remedy="give the target's checkpoint, without --model drafter",
         )
+    if assistant is not None and asked.logits_to_keep == 1:
+        raise PackageError(
+            "logits_to_keep is 1, which fixes it; a target verifies several tokens at once",
+            remedy="leave it out: the runtime asks for as many positions as it needs",
+        )
     if model != TEXT.name and asked.logits_to_keep:
         raise PackageError(f"logits_to_keep is {asked.logits_to_keep}; a drafter has no such input")
 

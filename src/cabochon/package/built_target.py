@@ -64,13 +64,20 @@ def read_built(path: Path, asked: Order, revision: str | None) -> BuiltTarget:
     """
     from cabochon.validate.graph import read_graph
 
-    said = read_graph(path, "model.onnx").properties
+    graph = read_graph(path, "model.onnx")
+    said = graph.properties
     if "cabochon.model" in said or "cabochon.target" not in said:
         what = f"a {said['cabochon.model']}" if "cabochon.model" in said else "no package of cabochon"
         raise PackageError(
             f"is {what}; expected a text package, or a checkpoint",
             at=str(path),
             remedy="of a pair, give the package in its folder target/",
+        )
+    if "logits_to_keep" not in graph.ports.inputs:
+        raise PackageError(
+            "gives the logits of the last position alone; a target verifies several tokens at once",
+            at=str(path),
+            remedy="build the target again without --logits-to-keep",
         )
     record = _object(path, "provenance.json")
     build, source = record.get("build") or {}, record.get("target") or {}

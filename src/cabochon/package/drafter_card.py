@@ -109,7 +109,7 @@ def limits(facts: DrafterFacts) -> Iterator[str]:
     """What holds for the graph wherever it stands."""
     if facts.drafter.head.kind == "ordered":
         yield "Rows of a batch share the score of tokens that are not scored, and nothing else."
-    if caveat := facts.target.caveats.get(facts.precision.name):
+    if caveat := facts.caveat:
         yield f"{facts.precision.name} on {facts.target.name}: {caveat}."
     if large := largest_tensor(facts):
         yield large

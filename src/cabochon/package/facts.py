@@ -47,6 +47,11 @@ class Facts(Generic[C]):
         raise NotImplementedError
 
     @property
+    def caveat(self) -> str | None:
+        """What to know before running it, of its target in its precision."""
+        return self.target.caveat(self.precision.name)
+
+    @property
     def name(self) -> str:
         """The checkpoint's own name, without who published it or where it lies."""
         return (self.checkpoint.id or self.checkpoint.root.name).rpartition("/")[2]
@@ -121,6 +126,11 @@ class DrafterFacts(Facts[DrafterConfig]):
     def text(self) -> TextConfig:
         """See Facts."""
         return self.config.text
+
+    @property
+    def caveat(self) -> str | None:
+        """See Facts."""
+        return self.target.caveat(self.precision.name, drafter=True)
 
     @cached_property
     def drafter(self) -> Drafter:

@@ -53,7 +53,7 @@ def remarks(facts: "Facts[Any]", layout: Layout, license: str | None) -> Iterato
     """What to know of a package that was built."""
     yield from facts.checkpoint.remarks
     yield from facts.text.remarks
-    if caveat := facts.target.caveats.get(facts.precision.name):
+    if caveat := facts.caveat:
         yield f"{facts.precision.name} on {facts.target.name}: {caveat}"
     yield from copied(layout)
     if license and license != facts.license.id:

@@ -40,6 +40,6 @@ def requirements(facts: Facts[Any]) -> str:
     ]
     if installed(wheel) is None:
         lines.append(f"# {facts.target.provider} comes with {wheel}, which was not installed there.")
-    if caveat := facts.target.caveats.get(facts.precision.name):
+    if caveat := facts.caveat:
         lines.append(f"# {facts.precision.name} on {facts.target.name}: {caveat}.")
     return "\n".join([*lines, *pinned]) + "\n"
