@@ -88,10 +88,23 @@ def test_kept_positions_are_those_of_a_full_pass(graph: Graph, truth: Oracle, ke
     assert found["present.4.key"].shape[2] == 29, "keys and values are those of every token"
 
 
-def test_the_stored_default_of_kept_positions(truth: Oracle) -> None:
-    graph = Graph(TINY, "default", keep=1)
-    assert difference(graph.run(ids(9))["logits"][0], truth.run(ids(9))[0][-1:]) < EXACT
+def test_the_default_number_of_kept_positions_is_stored_in_the_graph() -> None:
+    graph = Graph(TINY, "default", keep=2)
+    assert graph.run(ids(9))["logits"].shape[1] == 2
     assert graph.run(ids(9), keep=0)["logits"].shape[1] == 9
+
+
+@pytest.mark.parametrize("target", ANYWHERE + LEFT_JUSTIFIED)
+def test_a_graph_that_keeps_the_last_position_says_so(target: str, truth: Oracle) -> None:
+    graph = Graph(TINY, target, keep=1)
+    shapes = {output.name: output.shape for output in graph.session.get_outputs()}
+    assert (shapes["logits"][1], shapes["hidden_states.9"][1]) == (1, 1)
+    optional = [value.name for value in graph.session.get_overridable_initializers()]
+    assert "logits_to_keep" not in optional
+    logits, hidden = truth.run(ids(29))
+    found = graph.run(ids(29))
+    assert difference(found["logits"][0], logits[-1:]) < EXACT
+    assert difference(found["hidden_states.9"][0], hidden[-1:]) < EXACT
 
 
 @pytest.mark.parametrize("chunk", [1, 4, WINDOW + 2])

@@ -403,6 +403,7 @@ def test_odd_offsets_are_copied(tmp_path):
         ({"weights": "move"}, PackageError, "weights is 'move'; expected 'copy' or 'link'"),
         ({"logits_to_keep": -1}, PackageError, "logits_to_keep is -1; expected 0, for all, or up to 2147483647"),
         ({"logits_to_keep": 10**20}, PackageError, "is 100000000000000000000; expected 0, for all, or up to 2"),
+        ({"target": "cuda", "logits_to_keep": 2}, TargetError, "the kernels of 'cuda' keep all positions or the last"),
         ({"license": "\udcff"}, PackageError, "license is '\\udcff'; expected an identifier, such as apache-2.0"),
         ({"license": "a\nb"}, PackageError, "license is 'a\\nb'; expected an identifier"),
     ],

@@ -313,3 +313,18 @@ def test_the_miniature_in_a_batch(packages: Packages):
     prompts = [text[:20], text[500:900], "日本語 😀", text[2000:2060]]
     answers = model.generate(prompts, max_new_tokens=48, **GREEDY)
     assert [a.ids for a in answers] == [model.generate(p, max_new_tokens=48, **GREEDY).ids for p in prompts]
+
+
+def test_a_package_of_last_logits_generates_and_says_what_it_cannot(
+    tmp_path: Path, packages: Packages
+) -> None:
+    """`--logits-to-keep 1`: the graph has no input for another count."""
+    made = cabochon.build(
+        MINIATURE / "target", tmp_path / "p", precision="f32", license="mit", logits_to_keep=1
+    )
+    model = cabochon.load(made.path, threads=1, provider="cpu")
+    asked = {"greedy": True, "max_new_tokens": 40}
+    expected = packages.model("miniature").generate("And it came to pass", **asked)
+    assert model.generate("And it came to pass", **asked).ids == expected.ids
+    with pytest.raises(RequestError, match="gives those of the last one alone"):
+        model.forward("And it came to pass")

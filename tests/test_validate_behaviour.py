@@ -9,7 +9,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import cabochon
 from broken import (
     CANONICAL,
     LOOP,
@@ -17,6 +16,7 @@ from broken import (
     all_of,
     check,
     codes,
+    copied,
     edit_document,
     edit_graph,
     groups,
@@ -26,7 +26,7 @@ from broken import (
 from cabochon.validate import validate
 from cabochon.validate.execution import bench
 from cabochon.validate.opened import open_package
-from packages import TINY, Packages
+from packages import Packages
 
 RUN = {"execute": True, "select": ["BEH"]}
 ELSEWHERE = {"BEH001"}  # this onnxruntime has the provider of the CPU alone
@@ -64,12 +64,17 @@ def test_nothing_runs_unless_it_is_asked_for(packages):
     assert verdict.rules == () and "only with --execute" in verdict.skipped["BEH006"]
 
 
-def test_a_graph_that_takes_one_row_is_found_where_rows_are_said_to_be_independent(tmp_path):
+def keeping(model: onnx.ModelProto, count: int) -> None:
+    """Another default of the optional input."""
+    stored = next(t for t in model.graph.initializer if t.name == "logits_to_keep")
+    stored.CopyFrom(numpy_helper.from_array(np.array(count), stored.name))
+
+
+def test_a_graph_that_takes_one_row_is_found_where_rows_are_said_to_be_independent(packages, tmp_path):
     """GroupQueryAttention refuses to keep the last three of several rows; the document speaks of the stored default."""
-    cabochon.build(
-        TINY / "text", tmp_path / "p", target="cuda", precision="f32", license="mit", logits_to_keep=3
-    )
-    verdict = validate(tmp_path / "p", **RUN)
+    package = copied(packages("tiny", "cuda", "f32"), tmp_path / "p")
+    edit_graph(lambda model: keeping(model, 3))(package)
+    verdict = validate(package, **RUN)
     assert codes(verdict) == ELSEWHERE | {"BEH011"}
     assert verdict.skipped["BEH012"] == "what the mask leaves out is seen in ragged rows: two rows do not run"
 

@@ -75,7 +75,8 @@ def build(
         typer.Option(
             min=0,
             max=2**63 - 1,
-            help="Default of the graph's optional input: logits of the last K tokens; 0 is all.",
+            help="Default of the graph's optional input: logits of the last K tokens; 0 is all. 1 is fixed, for "
+            "runtimes that feed no such input.",
         ),
     ] = 0,
     as_json: AsJson = False,

@@ -32,7 +32,7 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
     caches = {i: past(g, m, i, c.layers[i]) for i in c.owners}
     held = {kind: g.length(caches[layer.cache][0], axis=2) for kind, layer in c.kinds.items()}
     tokens = g.tokens(attention_mask, ids)
-    kept = g.kept(tokens, g.default("logits_to_keep", np.int64(keep)))  # [B, K]; 0 keeps every position
+    kept = g.kept(tokens, kept_count(g, keep))  # [B, K]
 
     x = g.embed(m / "embed_tokens", ids, c.hidden**0.5)
     extras = per_layer_inputs(g, m, c, ids, x)
@@ -55,10 +55,20 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
         g, g.linear(hidden, w / "lm_head" if "lm_head.weight" in w else m / "embed_tokens"), c.softcap
     )
 
-    g.output("logits", logits, "batch", "kept", c.vocab)
-    g.output(f"hidden_states.{len(c.layers) - 1}", hidden, "batch", "kept", c.hidden)
+    positions = 1 if keep == 1 else "kept"
+    g.output("logits", logits, "batch", positions, c.vocab)
+    g.output(f"hidden_states.{len(c.layers) - 1}", hidden, "batch", positions, c.hidden)
     for i in c.owners:
         present(g, i, c.layers[i], caches[i])
+
+
+def kept_count(g: Standard, keep: int) -> Value:
+    """How many of the last positions get logits, 0 for all: an input with a default, but for 1.
+
+    1 is fixed, and then the ports say so: onnxruntime-genai feeds no count, and makes room for the logits of all
+    positions unless their port has a number.
+    """
+    return g.constant(np.int64(1)) if keep == 1 else g.default("logits_to_keep", np.int64(keep))
 
 
 def views(g: Standard, c: TextConfig, tokens: Tokens, held: dict[str, Value], like: Value) -> dict[str, View]:

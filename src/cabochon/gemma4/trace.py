@@ -28,7 +28,8 @@ def trace_text(
     """The text decoder. No weight byte is read: initializers are `Stored`, computed when they are written.
 
     `tensors` are named as the text-only class names them (see `text_tensors`); `logits_to_keep` is the default the
-    graph stores for its optional input. Raises TargetError where the target cannot carry the precision or a head size.
+    graph stores for its optional input; with 1 it has none and keeps the last position. Raises TargetError where the
+    target cannot carry the precision or a head size.
     """
     target.require(precision.name, (layer.head_dim for layer in config.layers))
     g = target.dialect("text_decoder")

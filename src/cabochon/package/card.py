@@ -86,7 +86,9 @@ def _caches(found: dict[str, Any]) -> str:
 def _runtime_notes(facts: TextFacts) -> Iterator[str]:
     yield "`attention_mask` spans every token fed so far, evicted ones included; positions derive from it."
     yield (
-        "`logits_to_keep` (int64 scalar, optional) asks for the logits of the last K real tokens of each "
+        "`logits` are those of the last real token of each row, whatever is fed."
+        if facts.logits_to_keep == 1
+        else "`logits_to_keep` (int64 scalar, optional) asks for the logits of the last K real tokens of each "
         f"row, 0 for all; {facts.logits_to_keep} unless given."
     )
     if facts.config.window is not None:
@@ -108,7 +110,7 @@ def _limits(facts: TextFacts) -> Iterator[str]:
         )
     else:
         yield "Zeros may stand anywhere in `attention_mask`: padding on either side, or tokens taken back."
-    if caveat := facts.target.caveats.get(facts.precision.name):
+    if caveat := facts.caveat:
         yield f"{facts.precision.name} on {facts.target.name}: {caveat}."
     yield from (f"{note}." for note in facts.target.notes)
     if large := largest_tensor(facts):

@@ -45,6 +45,12 @@ def order(
         raise PackageError(f"license is {license!a}; expected an identifier, such as apache-2.0")
     if not 0 <= logits_to_keep <= _MOST_KEPT:
         raise PackageError(f"logits_to_keep is {logits_to_keep}; expected 0, for all, or up to {_MOST_KEPT}")
+    if logits_to_keep > 1 and TARGETS[target].mask != "anywhere":
+        raise TargetError(
+            f"logits_to_keep is {logits_to_keep}; the kernels of {target!r} keep all positions or the last one where "
+            "there is more than one row",
+            remedy="store 0 or 1, and feed the number with each call where there is one row",
+        )
     said = None if command is None else tuple(command)
     return Order(
         TARGETS[target],

@@ -57,7 +57,8 @@ def _numpy_name(facts: TextFacts) -> str:
 
 
 def _run(facts: TextFacts) -> list[str]:
-    shape = f"# [1, {'kept' if facts.logits_to_keep else 'S'}, {facts.config.vocab}]"
+    positions = {0: "S", 1: "1"}.get(facts.logits_to_keep, "kept")
+    shape = f"# [1, {positions}, {facts.config.vocab}]"
     if facts.dtype != "bfloat16":
         return [
             f'logits = session.run(["logits"], feeds)[0]  {shape}',

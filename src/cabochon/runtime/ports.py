@@ -55,7 +55,10 @@ class Cache:
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of a text decoder by role. `hidden` is None and `keeps` False where the graph lacks the port."""
+    """The ports of a text decoder by role. `hidden` is None and `keeps` False where the graph lacks the port.
+
+    `last_only`: the graph gives logits and hidden state of a row's last token alone, whatever is asked.
+    """
 
     contract: Contract
     dtype: np.dtype
@@ -63,6 +66,7 @@ class Ports:
     vocabulary: int
     hidden: str | None
     keeps: bool
+    last_only: bool = False
 
     def column_bytes(self, sliding: bool) -> int:
         """Bytes that one more token of one row takes in all caches of a kind."""
@@ -118,7 +122,8 @@ def read_ports(
             )
             raise PackageError(found, at="model.onnx", remedy=REBUILD)
     hidden = next((name for name in made if name.startswith("hidden_states.")), None)
-    return Ports(contract, dtype, caches, _fixed(logits, 2), hidden, keeps)
+    last_only = not keeps and logits.shape[1] == 1
+    return Ports(contract, dtype, caches, _fixed(logits, 2), hidden, keeps, last_only)
 
 
 def _cache(a: Argument, made: Mapping[str, Argument]) -> Cache:

@@ -101,6 +101,12 @@ class State:
     ) -> tuple[Output, dict[str, ort.OrtValue]]:
         ports = self.session.ports
         arrays = {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
+        if ports.last_only and keep not in (None, 1):
+            raise RequestError(
+                f"the logits of {keep or 'all'} positions; this package gives those of the last one alone",
+                at="logits_to_keep",
+                remedy="build it without --logits-to-keep",
+            )
         if ports.keeps:
             arrays["logits_to_keep"] = np.array(1 if keep is None else keep, np.int64)
         fetched = ["logits"] * (keep is not None) + [ports.hidden or ""] * hidden

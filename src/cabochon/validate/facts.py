@@ -120,9 +120,12 @@ class Decoded:
 
     @property
     def kept(self) -> int | None:
-        """The default of logits_to_keep."""
+        """The default of logits_to_keep; 1 without that input where the port of the logits has one position."""
         value = self.graph.inline("logits_to_keep")
-        return None if value is None or value.size != 1 else int(value.reshape(-1)[0])
+        if value is not None and value.size == 1:
+            return int(value.reshape(-1)[0])
+        logits = self.graph.ports.outputs.get("logits")
+        return 1 if logits is not None and logits.shape[1:2] == (1,) else None
 
     @cached_property
     def weights(self) -> Mapping[str, int]:

@@ -14,7 +14,7 @@ from cabochon.validate.graph import Graph
 __all__ = ["Feed", "Sight", "computed", "sights"]
 
 _MOST = 500  # nodes of the part that makes masks; more is no mask
-_FEW = 4  # new tokens of the short prefill
+_FEW = 5  # new tokens of the short prefill; no number of heads, which may be the rows of a lone token's mask
 _LARGEST = 1 << 24  # elements of a value; a mask of the longest context of one token has 2^17
 # What masks and lengths are made of: nothing that loops, or that makes much out of little unseen.
 _OPERATORS = """
@@ -38,7 +38,7 @@ class Feed:
 @dataclass(frozen=True)
 class Sight:
     """What a mask shows: the keys that a single token sees behind `past` others, and those that each row of a prefill
-    of four tokens sees. `unknown`: why it could not be computed.
+    of five tokens sees. `unknown`: why it could not be computed.
     """
 
     past: int
@@ -58,8 +58,9 @@ class Sight:
 
     @property
     def causal(self) -> bool:
-        """Whether no token of the prefill sees one behind it."""
-        return all(max(row, default=0) <= i for i, row in enumerate(self.prefill))
+        """Whether no token of the prefill sees one behind it. Of a mask of other rows all are the last token's."""
+        tokens = range(_FEW) if len(self.prefill) == _FEW else (_FEW - 1,) * len(self.prefill)
+        return all(max(row, default=0) <= i for i, row in zip(tokens, self.prefill, strict=True))
 
 
 def sights(graph: Graph, masks: Mapping[str, bool], window: int) -> Mapping[str, Sight]:
