@@ -33,7 +33,12 @@ class Foreseeing:
 
 def row(prompt: Sequence[int], limit: int, how: Sampling | None = None, **options: Any) -> Row:
     """A row without a tokenizer."""
-    given = {"sampler": Sampler(how or Sampling()), "eos": frozenset[int](), "tokens": None, "stops": Stops(())}
+    given = {
+        "sampler": Sampler(how or Sampling()),
+        "eos": frozenset[int](),
+        "tokens": None,
+        "stops": Stops(()),
+    }
     return Row(prompt=list(prompt), limit=limit, **{**given, **options})
 
 
@@ -44,7 +49,12 @@ def plainly(session: Session, one: Row, **options: Any) -> list[int]:
 
 
 def speculatively(
-    session: Session, one: Row, proposer: Proposer, count: int, eviction: Eviction | None = None, **options: Any
+    session: Session,
+    one: Row,
+    proposer: Proposer,
+    count: int,
+    eviction: Eviction | None = None,
+    **options: Any,
 ) -> list[int]:
     """The tokens of speculative decoding; what must hold of the state at the end is checked."""
     state = State(session, eviction, **options)

@@ -81,3 +81,11 @@ def test_eviction_limit():
     assert eviction_limit([30, 60], TIGHT, left_justified=True) == 23
     assert eviction_limit([30, 60], TIGHT, left_justified=False) is None
     assert eviction_limit([60], TIGHT, left_justified=True) is None
+
+
+@pytest.mark.parametrize(("drafts", "reserve"), [(0, 16), (14, 16), (15, 17), (40, 42)])
+def test_what_long_drafts_take_back_stays(drafts: int, reserve: int):
+    """Window + 1 keys are left for a drafter when all of `drafts` tokens are forgotten."""
+    eviction = Eviction.usual(8, drafts)
+    assert eviction.reserve == reserve
+    assert eviction.keep - drafts >= 8 + 1

@@ -6,7 +6,9 @@ import pytest
 from cabochon.runtime.draft_length import MOST, PROBE_EVERY, Adaptive, Fixed, Line, Round
 
 
-def lived(acceptance: float, base: float, slope: float, draft: float, rounds: int = 300) -> tuple[Adaptive, list[int]]:
+def lived(
+    acceptance: float, base: float, slope: float, draft: float, rounds: int = 300
+) -> tuple[Adaptive, list[int]]:
     """A machine on which a step of m tokens takes base + slope m seconds and a proposal `draft`."""
     length, random, chosen = Adaptive(), np.random.default_rng(1), list[int]()
     for _ in range(rounds):

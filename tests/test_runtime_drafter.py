@@ -53,7 +53,12 @@ def test_the_last_layer_of_each_kind_is_read():
 @pytest.mark.parametrize(
     ("name", "heads", "size", "message"),
     [
-        ("shared_kv.full_attention.key", 1, 64, "1 heads of 64; expected 1 heads of 32, as past_key_values.4.key"),
+        (
+            "shared_kv.full_attention.key",
+            1,
+            64,
+            "1 heads of 64; expected 1 heads of 32, as past_key_values.4.key",
+        ),
         ("shared_kv.sliding_attention.key", 2, 16, "2 heads of 16; expected 1 heads of 16"),
         ("shared_kv.linear_attention.key", 1, 16, "has no counterpart; expected caches of linear_attention"),
     ],
@@ -84,7 +89,8 @@ def test_a_view_is_where_the_target_keeps_it(pairs: Pairs):
 def test_another_targets_drafter_is_refused(pairs: Pairs, tmp_path: Path, other: str, message: str):
     pair = shutil.copytree(pairs(), tmp_path / "pair")
     stranger = pairs(other) if other != "f16" else pairs("tiny", "default", "f16")
-    shutil.copy(stranger / "model.onnx", pair / "model.onnx")
+    for name in ("model.onnx", "model.onnx.data"):
+        shutil.copy(stranger / name, pair / name)
     with pytest.raises(PackageError) as caught:
         cabochon.load(pair, threads=1)
     assert message in str(caught.value)
@@ -122,10 +128,8 @@ def test_rows_of_the_table_are_scaled(pairs: Pairs):
     """The drafter's first half is what the target feeds its first layer."""
     for precision, scale in (("f32", 8.0), ("f16", 8.0)):
         model = pairs.model("tiny", "default", precision)
-        embedding = model.proposer._drafter._embedding
-        made, _ = embedding.run({"input_ids": np.array([[7, 300]])}, {}, ["inputs_embeds"], {})
-        proto = onnx.load(pairs("tiny", "default", precision) / "token_embedding.onnx", load_external_data=True)
-        table = onnx.numpy_helper.to_array(
-            next(t for t in proto.graph.initializer if t.name == "model.embed_tokens.weight")
-        )
-        np.testing.assert_array_equal(made["inputs_embeds"][0], table[[7, 300]] * table.dtype.type(scale))
+        drafter = model.proposer._drafter
+        made, _ = drafter._embedding.run({drafter._ids: np.array([[7, 300]])}, {}, [drafter._rows], {})
+        proto = onnx.load(pairs("tiny", "default", precision) / "token_embedding.onnx")
+        table = onnx.numpy_helper.to_array(max(proto.graph.initializer, key=lambda t: len(t.raw_data)))
+        np.testing.assert_array_equal(made[drafter._rows][0], table[[7, 300]] * table.dtype.type(scale))

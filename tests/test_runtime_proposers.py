@@ -1,5 +1,6 @@
 """Who proposes: the drafter's tokens against recorded rounds, the text's against what stands there."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def test_drafts_are_those_recorded_where_the_reference_sees_valid_keys(
     text = prompt + recorded[name]["tokens"]
     valid = [
         later
-        for before, later in zip(trace[:-1], trace[1:], strict=True)
+        for before, later in pairwise(trace)
         if later["draft"] and later["last_matches"] == len(before["draft"])
     ]
     assert valid
@@ -73,7 +74,7 @@ def test_proposers_by_name():
     assert named_proposer(own) is own
     assert isinstance(named_proposer("prompt-lookup"), PromptLookup)
     for wrong in ("drafter", 5, object()):
-        with pytest.raises(RequestError, match="proposer: .*; expected 'prompt-lookup' or an object"):
+        with pytest.raises(RequestError, match=r"proposer: .*; expected 'prompt-lookup' or an object"):
             named_proposer(wrong)
 
 

@@ -10,10 +10,16 @@ def test_what_is_left_out():
     request = read_request({}, {"do_sample": True, "top_k": 64})
     assert (request.how.greedy, request.how.top_k) == (False, 64)
     assert (request.limit, request.stop, request.ignore_eos, request.chunk) == (None, (), False, 512)
+    assert (request.speculation, request.num_draft_tokens) == (None, None)
 
 
 def test_none_is_left_out():
     assert read_request({"top_k": None, "stop": None, "prefill_chunk": None}, {}) == read_request({}, {})
+
+
+def test_draft_tokens_are_a_number_or_left_open():
+    assert read_request({"num_draft_tokens": "auto"}, {}).num_draft_tokens is None
+    assert read_request({"num_draft_tokens": 3, "speculation": False}, {}).num_draft_tokens == 3
 
 
 def test_one_stop_string_or_many():
@@ -26,6 +32,8 @@ def test_one_stop_string_or_many():
     [
         ({"max_tokens": 3}, "max_tokens: unknown option; expected max_new_tokens, greedy"),
         ({"max_new_tokens": 0}, "max_new_tokens: 0; expected a whole number from 1"),
+        ({"num_draft_tokens": 0}, "num_draft_tokens: 0; expected a whole number from 1 to 64, or 'auto'"),
+        ({"speculation": "no"}, "speculation: 'no'; expected true or false"),
         ({"prefill_chunk": 2.5}, "prefill_chunk: 2.5; expected a whole number from 1"),
         ({"top_p": 7.0}, "top_p: 7.0"),
         ({"stop": [1]}, "stop: [1]; expected text or a list of texts"),

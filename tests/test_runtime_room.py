@@ -38,3 +38,21 @@ def test_a_past_without_its_front_is_not_written_over():
     past = ort.OrtValue.ortvalue_from_numpy(whole.numpy()[:, :, 60:])
     assert past.data_ptr() != whole.data_ptr()
     assert not np.shares_memory(room.beside(past, (1, 1, 41, 4)).numpy(), whole.numpy())
+
+
+def test_the_first_columns_stay_where_they_are():
+    room = Room(np.dtype(np.float16))
+    whole = room.beside(value(0), (1, 1, 100, 4))
+    whole.numpy()[:] = np.arange(400).reshape(1, 1, 100, 4)
+    less = room.shortened(whole, 60)
+    assert less.data_ptr() == whole.data_ptr() and less.shape() == [1, 1, 60, 4]
+    behind = ort.OrtValue.ortvalue_from_numpy(whole.numpy()[:, :, 10:])
+    np.testing.assert_array_equal(room.shortened(behind, 3).numpy().ravel(), np.arange(40, 52))
+    assert not np.shares_memory(room.beside(less, (1, 1, 61, 4)).numpy(), whole.numpy())
+
+
+def test_a_cache_that_lies_elsewhere_is_copied():
+    room, elsewhere = Room(np.dtype(np.float16)), value(9)
+    less = room.shortened(elsewhere, 4)
+    assert less.shape() == [1, 1, 4, 4]
+    assert not np.shares_memory(less.numpy(), elsewhere.numpy())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cabochon.errors import PackageError, RequestError
-from cabochon.runtime.sampling import Sampler, Sampling, candidates, penalised, sampling
+from cabochon.runtime.sampling import Sampler, Sampling, candidates, gumbel, penalised, sampling
 
 LOGITS = np.log(np.array([0.5, 0.25, 0.125, 0.0625, 0.0625], np.float32))
 
@@ -61,6 +61,28 @@ def test_draws_follow_the_distribution():
     sampler = Sampler(Sampling(greedy=False, seed=7, top_k=3))
     drawn = np.bincount([sampler([], LOGITS) for _ in range(7000)], minlength=5) / 7000
     np.testing.assert_allclose(drawn, [4 / 7, 2 / 7, 1 / 7, 0, 0], atol=0.02)
+
+
+def test_noise_is_a_function_of_key_and_id():
+    """Gumbel's distribution: exp(-exp(-x)); mean 0.5772, variance pi^2 / 6. Neighbouring ids do not hang together."""
+    noise = gumbel(2**64 - 5, np.arange(50_000))
+    np.testing.assert_array_equal(gumbel(2**64 - 5, np.array([7, 49_999])), noise[[7, 49_999]])
+    np.testing.assert_allclose([noise.mean(), noise.var()], [0.5772, np.pi**2 / 6], atol=0.04)
+    for x in (-1.0, 0.0, 1.0, 3.0):
+        assert abs((noise < x).mean() - np.exp(-np.exp(-x))) < 0.01
+    assert abs(np.corrcoef(noise[1:], noise[:-1])[0, 1]) < 0.02
+    assert abs(np.corrcoef(noise, gumbel(2**64 - 4, np.arange(50_000)))[0, 1]) < 0.02
+
+
+def test_guesses_leave_the_draws_as_they_are():
+    how, scores = Sampling(greedy=False, seed=3), np.random.default_rng(0).normal(0, 1, (5, 300))
+    plain, guessing = Sampler(how), Sampler(how)
+    drawn = list[int]()
+    for n in range(5):
+        for ahead in (0, 3, 1):
+            guessing.guess(ahead, scores[0])
+        drawn.append(guessing.draw(scores[n]))
+    assert drawn == [plain.draw(s) for s in scores]
 
 
 def test_seed_repeats_and_rows_differ():

@@ -29,9 +29,7 @@ def model(pairs: Pairs) -> Model:
 @pytest.mark.parametrize("target", ["default", "onnx-standard", "cuda", "webgpu"])
 @pytest.mark.parametrize(("source", "record"), [("tiny", "assistant"), ("tiny-dense", "assistant-dense")])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_recorded_answers(
-    pairs: Pairs, recorded: Any, target: str, source: str, record: str, name: str
-):
+def test_the_recorded_answers(pairs: Pairs, recorded: Any, target: str, source: str, record: str, name: str):
     """60 prompt tokens, or 15 and 16 new ones, cross the window of 8 in every round."""
     model = pairs.model(source, target)
     model.forget()
@@ -100,7 +98,9 @@ def test_a_stop_string_within_accepted_drafts(model: Model):
 @pytest.mark.parametrize("target", ["default", "cuda"])
 @pytest.mark.parametrize("reserve", [0, 1, 3, 10])
 @pytest.mark.parametrize("chunk", [3, 512])
-def test_evicted_caches_and_chunked_prefill(pairs: Pairs, recorded: Any, target: str, reserve: int, chunk: int):
+def test_evicted_caches_and_chunked_prefill(
+    pairs: Pairs, recorded: Any, target: str, reserve: int, chunk: int
+):
     """Also where less is kept than a round takes back, and tokens must be read again."""
     model, made = pairs.model("tiny", target), recorded[NAMES[1]]
     for proposer in (model.proposer, Foreseeing([made["prompt"] + made["tokens"]], right=0.6)):
@@ -158,7 +158,9 @@ def test_hooks_and_penalty_see_each_position_once_with_its_prefix(model: Model, 
 
         model.forget()
         hooks = [odd_places_are_even_tokens]
-        said = model.generate(prompt, max_new_tokens=20, hooks=hooks, repetition_penalty=1.3, **GREEDY, **options)
+        said = model.generate(
+            prompt, max_new_tokens=20, hooks=hooks, repetition_penalty=1.3, **GREEDY, **options
+        )
         return said.ids, calls
 
     assert seen(num_draft_tokens=4) == seen(speculation=False)
@@ -176,7 +178,9 @@ def test_ties_fall_as_in_plain_decoding(model: Model, recorded: Any):
     assert said.speculation.tokens_per_target_call < 20
 
 
-def test_a_doubted_choice_is_that_of_single_steps(model: Model, monkeypatch: pytest.MonkeyPatch, recorded: Any):
+def test_a_doubted_choice_is_that_of_single_steps(
+    model: Model, monkeypatch: pytest.MonkeyPatch, recorded: Any
+):
     """With every choice doubted, every token comes from steps of one token on caches of such steps: the same bits."""
     made, seen = recorded[NAMES[1]], dict[str, dict[int, np.ndarray]]()
 
@@ -192,7 +196,9 @@ def test_a_doubted_choice_is_that_of_single_steps(model: Model, monkeypatch: pyt
     monkeypatch.setattr(speculation, "too_close", lambda scores, logits: True)
     again = watched("again", num_draft_tokens=3)
     assert again.ids == made["tokens"][:12]
-    assert again.speculation.read_again == 10  # the first comes from the prompt, the last from a step without drafts
+    assert (
+        again.speculation.read_again == 10
+    )  # the first comes from the prompt, the last from a step without drafts
     assert seen["again"].keys() == seen["plain"].keys()
     for place, logits in seen["plain"].items():
         np.testing.assert_array_equal(seen["again"][place], logits)
@@ -209,7 +215,9 @@ def test_bits_of_a_step_of_several_tokens(pairs: Pairs):
         assert np.abs(lone - together).max() <= allowed * np.abs(lone).max()
 
 
-@pytest.mark.parametrize("how", [{"temperature": 0.7}, {"temperature": 1.0, "top_k": 64, "top_p": 0.95, "min_p": 0.01}])
+@pytest.mark.parametrize(
+    "how", [{"temperature": 0.7}, {"temperature": 1.0, "top_k": 64, "top_p": 0.95, "min_p": 0.01}]
+)
 def test_a_seed_draws_the_same_however_tokens_are_proposed(pairs: Pairs, how: Any):
     model = pairs.model("miniature")
     options = {"max_new_tokens": 40, "seed": 11, "ignore_eos": True, "repetition_penalty": 1.1, **how}
@@ -232,7 +240,13 @@ def test_sharing_noise_makes_drafts_right_more_often(pairs: Pairs):
         def propose(self, state: Any, ids: Any, hidden: Any, count: int, guess: Any) -> Sequence[int]:
             return own.propose(state, ids, hidden, count, lambda ahead, logits: int(logits.argmax()))
 
-    options = {"temperature": 1.0, "top_k": 64, "ignore_eos": True, "num_draft_tokens": 1, "max_new_tokens": 80}
+    options = {
+        "temperature": 1.0,
+        "top_k": 64,
+        "ignore_eos": True,
+        "num_draft_tokens": 1,
+        "max_new_tokens": 80,
+    }
     for proposer in (own, Likeliest()):
         model.proposer = proposer
         said = [model.generate("And the LORD said", seed=seed, **options).speculation for seed in (1, 2)]
@@ -242,12 +256,23 @@ def test_sharing_noise_makes_drafts_right_more_often(pairs: Pairs):
 
 
 def test_as_many_as_pay_is_the_default(model: Model, recorded: Any):
-    model._as_many_as_pay = Adaptive()
+    model._draft_length_left_open = Adaptive()
     said = model.generate(recorded[NAMES[0]]["prompt"], max_new_tokens=16, **GREEDY)
     assert said.ids == recorded[NAMES[0]]["tokens"]
     assert said.speculation.proposed > 0
     again = model.generate(recorded[NAMES[0]]["prompt"], max_new_tokens=16, num_draft_tokens="auto", **GREEDY)
     assert again.ids == said.ids
+
+
+def test_what_the_makers_propose_comes_first(pairs: Pairs, recorded: Any):
+    """assistant_generation_config.json says 6, and an answer of 8 tokens has room for so many behind the first."""
+    import cabochon
+
+    made = recorded[NAMES[0]]
+    said = cabochon.load(pairs(), threads=1).generate(made["prompt"], max_new_tokens=3, **GREEDY)
+    assert said.speculation.proposed == 1
+    said = cabochon.load(pairs(), threads=1).generate(made["prompt"], max_new_tokens=8, **GREEDY)
+    assert said.speculation.proposed >= 6
 
 
 @pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
@@ -327,7 +352,9 @@ def test_an_interrupt_leaves_the_model_usable(model: Model, recorded: Any, fault
     made = recorded[NAMES[0]]
     with pytest.raises(fault):
         model.generate(made["prompt"], max_new_tokens=16, num_draft_tokens=4, hooks=[interrupt], **GREEDY)
-    assert model.generate(made["prompt"], max_new_tokens=16, num_draft_tokens=4, **GREEDY).ids == made["tokens"]
+    assert (
+        model.generate(made["prompt"], max_new_tokens=16, num_draft_tokens=4, **GREEDY).ids == made["tokens"]
+    )
 
 
 def test_f16_pairs(pairs: Pairs):

@@ -153,7 +153,9 @@ def drawn(proposer: Proposer) -> tuple[np.ndarray, int]:
     return counts, accepted
 
 
-@pytest.mark.parametrize("table", [TABLE, Q, np.log(np.array([[1, 1, 8]] * 3) / 10)], ids=["right", "wrong", "fixed"])
+@pytest.mark.parametrize(
+    "table", [TABLE, Q, np.log(np.array([[1, 1, 8]] * 3) / 10)], ids=["right", "wrong", "fixed"]
+)
 @pytest.mark.parametrize("pick", [shared, likeliest, own_noise])
 def test_sampled_answers_follow_the_models_distribution(table: np.ndarray, pick: Any):
     """Chi-square against the exact distribution, with drafters good and bad."""
@@ -201,7 +203,14 @@ def test_sampled_answers_of_the_miniature(pairs: Pairs):
     counts, accepted, samples = dict.fromkeys(expected, 0), 0, 300
     for seed in range(samples):
         said = model.generate(
-            prompt, max_new_tokens=3, temperature=1.0, top_k=3, top_p=1.0, seed=seed, num_draft_tokens=2, ignore_eos=True
+            prompt,
+            max_new_tokens=3,
+            temperature=1.0,
+            top_k=3,
+            top_p=1.0,
+            seed=seed,
+            num_draft_tokens=2,
+            ignore_eos=True,
         )
         counts[tuple(said.ids)] += 1
         accepted += said.speculation.accepted
@@ -210,7 +219,9 @@ def test_sampled_answers_of_the_miniature(pairs: Pairs):
     found = [counts[k] for k in common] + [samples - sum(counts[k] for k in common)]
     wanted = [samples * expected[k] for k in common] + [samples * (1 - sum(expected[k] for k in common))]
     degrees = len(found) - 1
-    limit = degrees * (1 - 2 / (9 * degrees) + 3.09 * (2 / (9 * degrees)) ** 0.5) ** 3  # Wilson-Hilferty, 0.001
+    limit = (
+        degrees * (1 - 2 / (9 * degrees) + 3.09 * (2 / (9 * degrees)) ** 0.5) ** 3
+    )  # Wilson-Hilferty, 0.001
     assert len(common) >= 4
     assert statistic(np.array(found), np.array(wanted)) < limit
     assert 0.1 * samples < accepted < samples

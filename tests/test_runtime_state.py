@@ -112,6 +112,26 @@ def test_many_rewinds_leave_no_growing_rest(state: Callable[..., State]):
     close(one.step([[99]]).logits[0, -1], whole(state, [*IDS, 99])[-1])
 
 
+def test_a_rewind_of_one_head_moves_no_memory(state: Callable[..., State]):
+    """What a round rejects is cut off the caches; the next step reads what is left where it lies."""
+    one = state(Eviction.usual(WINDOW))
+    one.feed(IDS[:20])
+    one.step([IDS[20:25]])
+    before = {name: value.data_ptr() for name, value in one.values.items()}
+    one.rewind(22)
+    assert {name: value.data_ptr() for name, value in one.values.items()} == before
+    assert one.mask.shape == (1, 22) and one.mask.all()
+    assert {value.shape()[2] for value in one.values.values()} == {22}
+    close(one.step([IDS[22:24]]).logits[0, -1], whole(state)[23])
+
+
+def test_feeding_gives_the_hidden_tap_of_the_last(state: Callable[..., State]):
+    everything = state().step([IDS], keep=0, hidden=True)
+    fed = state().feed(IDS, chunk=7, hidden=True)
+    close(fed.hidden[0, 0], everything.hidden[0, -1])
+    close(fed.logits[0, 0], everything.logits[0, -1])
+
+
 def test_impossible_rewinds_are_refused(state: Callable[..., State]):
     one = state()
     one.prefill(IDS[:4])

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 MOST = 8
+FIRST = 4
 PROBE_EVERY = 32
 FORGET = 0.95
 WIDEST_SURPRISE = 3.0
+WORTHWHILE = 1.05  # what proposing must promise over plain decoding, as measured seconds waver
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,9 @@ class Adaptive:
     noticed. Same observations, same lengths.
     """
 
-    def __init__(self, most: int = MOST) -> None:
-        """At most `most` tokens a round."""
-        self.most = most
+    def __init__(self, most: int = MOST, first: int = FIRST) -> None:
+        """At most `most` tokens a round, `first` of them before anything was measured."""
+        self.most, self._first = most, min(first, most)
         self._rounds = 0
         self._kept, self._compared = 3.0, 4.0  # before anything was seen
         self._draft_seconds, self._drafted = 0.0, 0.0
@@ -71,10 +73,10 @@ class Adaptive:
 
     def next(self) -> int:
         """See DraftLength."""
+        if self._rounds < 3:
+            return (self._first, 0, self.most)[self._rounds]
         best = self._best()
-        if self._rounds % PROBE_EVERY in (1, 2):
-            return self._other_than(best) if self._rounds > 2 else (0 if self._rounds == 1 else self.most)
-        return best
+        return self._other_than(best) if self._rounds % PROBE_EVERY == 0 else best
 
     def observe(self, made: Round) -> None:
         """See DraftLength."""
@@ -98,9 +100,8 @@ class Adaptive:
         return tokens / (self._line.at(count + 1) + count * draft)
 
     def _best(self) -> int:
-        if not self._line.known:
-            return min(4, self.most)
-        return max(range(self.most + 1), key=self.speed)
+        best = max(range(self.most + 1), key=self.speed)
+        return best if self.speed(best) > WORTHWHILE * self.speed(0) else 0
 
     def _other_than(self, best: int) -> int:
         return 0 if best > self.most // 2 else min(best + 2, self.most)

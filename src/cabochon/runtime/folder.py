@@ -57,21 +57,23 @@ def open_folder(package: str | Path) -> Folder:
         raise PackageError(
             f"{found}; expected a package", at=str(path), remedy="make one with `cabochon build`"
         )
-    tokenizer = _object(path / "tokenizer_config.json", ("chat_template", "model_specific_special_tokens"))
+    tokenizer = read_object(
+        path / "tokenizer_config.json", ("chat_template", "model_specific_special_tokens")
+    )
     own = path / "chat_template.jinja"
     template = _text(own) if own.is_file() else tokenizer.get("chat_template")
-    generation = _object(path / "generation_config.json", HONOURED)
+    generation = read_object(path / "generation_config.json", HONOURED)
     return Folder(path, _config(path / "config.json"), generation, tokenizer, template)
 
 
 def _config(path: Path) -> Mapping[str, Any]:
-    config = _object(path, ("text_config", *TEXT))
+    config = read_object(path, ("text_config", *TEXT))
     inner = config.get("text_config")
     return {**config, "text_config": checked(inner, TEXT, f"{path}: text_config")} if inner else config
 
 
-def _object(path: Path, names: Iterable[str]) -> Mapping[str, Any]:
-    """A JSON file; those of its entries that we read are checked."""
+def read_object(path: Path, names: Iterable[str]) -> Mapping[str, Any]:
+    """A JSON file, {} where there is none; of its entries those of `names` are checked. Raises PackageError."""
     if not path.is_file():
         return {}
     try:

@@ -11,12 +11,12 @@ from cabochon.errors import RequestError
 from cabochon.runtime import memory
 from cabochon.runtime.chat import Message
 from cabochon.runtime.columns import Eviction, eviction_limit
-from cabochon.runtime.draft_length import Adaptive, DraftLength, Fixed
+from cabochon.runtime.draft_length import FIRST, Adaptive, DraftLength, Fixed
 from cabochon.runtime.drafter import Drafter
 from cabochon.runtime.flow import Stops
 from cabochon.runtime.folder import Folder, open_folder
 from cabochon.runtime.generation import Generation, Row, answer, answer_all
-from cabochon.runtime.pair import TARGET, is_pair
+from cabochon.runtime.pair import TARGET, is_pair, num_assistant_tokens
 from cabochon.runtime.prompts import Prompt, Prompts, is_batch, lacking
 from cabochon.runtime.proposers import DrafterProposer, Proposer, named_proposer
 from cabochon.runtime.request import MAX_NEW_TOKENS, Options, Request, check_positions, read_request
@@ -61,7 +61,8 @@ def load(
         chosen = named_proposer(proposer)
     else:
         chosen = DrafterProposer(Drafter(path, session, **options)) if pair else None
-    return Model(folder, session, chosen)
+    first = num_assistant_tokens(path) if pair else None
+    return Model(folder, session, chosen, Adaptive(first=first or FIRST))
 
 
 class Model:
@@ -72,8 +73,14 @@ class Model:
     who proposes tokens in speculative decoding (None: nobody).
     """
 
-    def __init__(self, folder: Folder, session: Session, proposer: Proposer | None = None) -> None:
-        """See `load`."""
+    def __init__(
+        self,
+        folder: Folder,
+        session: Session,
+        proposer: Proposer | None = None,
+        draft_length: DraftLength | None = None,
+    ) -> None:
+        """See `load`. `draft_length` is that of requests which leave it open, for all of them together."""
         self.folder, self.session, self.proposer = folder, session, proposer
         self._prompts = Prompts(folder, session.ports.vocabulary)
         self.tokens, self.chat = self._prompts.tokens, self._prompts.chat
@@ -83,7 +90,7 @@ class Model:
         window = session.ports.contract.window
         self.eviction = None if window is None else Eviction.usual(window)
         self._kept: State | None = None
-        self._as_many_as_pay = Adaptive()
+        self._draft_length_left_open = draft_length or Adaptive()
 
     @overload
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Generation: ...
@@ -167,10 +174,9 @@ class Model:
             raise lacking("tokenizer.json", "no stop strings")
         return Row(ids, sampler, limit, eos, self.tokens, Stops(request.stop))
 
-    def _answer(self, row: Row, request: Request) -> Generator[str, None, None]:
+    def _answer(self, row: Row, chunk: int, length: DraftLength | None) -> Generator[str, None, None]:
         """Decode one row on the kept state and keep it again, whatever happens: a state is whole between its steps."""
-        length = self._draft_length(request)
-        state = self._resume(row.prompt, request.chunk)
+        state = self._resume(row.prompt, chunk)
         row.reused = state.length
         try:
             yield from self._decoded(state, row, length)
@@ -191,10 +197,15 @@ class Model:
         wanted = rows == 1 if request.speculation is None else request.speculation
         if self.proposer is None or not wanted:
             return None
-        length = Fixed(request.num_draft_tokens) if request.num_draft_tokens else self._as_many_as_pay
+        length = Fixed(request.num_draft_tokens) if request.num_draft_tokens else self._draft_length_left_open
         if self.eviction is not None and self.eviction.reserve < length.most + 2:
             self.eviction = Eviction.usual(self.eviction.window, length.most)
         return length
+
+    def _draft_bytes(self, length: DraftLength | None) -> int:
+        """What the logits of a round take, as they come and in float32."""
+        ports = self.session.ports
+        return 0 if length is None else length.most * ports.vocabulary * (ports.dtype.itemsize + 4)
 
     def _resume(self, prompt: Sequence[int], chunk: int) -> State:
         """The kept state, rewound to what it shares with the prompt but for its last token; else a fresh one."""
@@ -210,8 +221,9 @@ class Model:
 
     def _answer_batch(self, prompts: Sequence[list[int]], request: Request) -> list[Generation]:
         rows = [self._row(ids, request, n) for n, ids in enumerate(prompts)]
-        self._admit([len(ids) for ids in prompts], max(row.limit for row in rows), request.chunk)
         length = self._draft_length(request, len(rows))
+        new, extra = max(row.limit for row in rows), self._draft_bytes(length)
+        self._admit([len(ids) for ids in prompts], new, request.chunk, extra=extra)
         if length is None:
             answer_all(*self._filled(rows, request.chunk), rows)
             return [row.generation() for row in rows]
@@ -237,10 +249,11 @@ class Stream(Iterator[str]):
 
     def __init__(self, model: Model, ids: list[int], request: Request) -> None:
         """Checks that the request fits; nothing is computed before the first piece is asked for."""
-        self._row = model._row(ids, request)
+        self._row, length = model._row(ids, request), model._draft_length(request)
         held = 2 * model._kept.nbytes if model._kept else 0
-        model._admit([len(ids)], self._row.limit, request.chunk, held=held)
-        self._pieces = model._answer(self._row, request)
+        extra = model._draft_bytes(length)
+        model._admit([len(ids)], self._row.limit, request.chunk, held=held, extra=extra)
+        self._pieces = model._answer(self._row, request.chunk, length)
 
     def __next__(self) -> str:
         """The next piece, never empty."""

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 from cabochon.errors import PackageError
+from cabochon.runtime.folder import read_object
 from cabochon.runtime.ports import DRAFTER
 from cabochon.runtime.session import peek
 
 TARGET = "target"
+SETTINGS = "assistant_generation_config.json"
 
 
 def is_pair(path: Path) -> bool:
@@ -22,3 +24,8 @@ def is_pair(path: Path) -> bool:
                 remedy="build the pair with `cabochon build TARGET OUT --assistant ASSISTANT`",
             )
     return True
+
+
+def num_assistant_tokens(path: Path) -> int | None:
+    """How many tokens the drafter's makers propose in a round; None where they do not say."""
+    return read_object(path / SETTINGS, ["num_assistant_tokens"]).get("num_assistant_tokens")
