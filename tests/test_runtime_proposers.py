@@ -78,6 +78,15 @@ def test_proposers_by_name():
             named_proposer(wrong)
 
 
+def test_a_hidden_state_that_is_not_given_cannot_be_read():
+    class Reader(PromptLookup):
+        name, reads_hidden = "reader", True
+
+    assert named_proposer(Reader(), hidden=True).name == "reader"
+    with pytest.raises(RequestError, match="proposer: reader reads the target's hidden state"):
+        named_proposer(Reader(), hidden=False)
+
+
 def test_a_guess_is_the_draw_to_come():
     """From the same scores comes the same token, however far ahead it is guessed."""
     sampler = Sampler(Sampling(greedy=False, seed=5, top_k=50))

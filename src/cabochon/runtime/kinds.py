@@ -101,7 +101,12 @@ def _functions(value: Any) -> tuple[Callable[..., Any], ...]:
 
 
 def _proposer(value: Any) -> Any:
-    _require(value == "prompt-lookup" or callable(getattr(value, "propose", None)))
+    own = (
+        callable(getattr(value, "propose", None))
+        and hasattr(value, "name")
+        and hasattr(value, "reads_hidden")
+    )
+    _require(own or value == "prompt-lookup")
     return value
 
 
@@ -141,7 +146,7 @@ KINDS: Mapping[str, Kind] = {
     "speculation": _FLAG,
     "num_draft_tokens": Kind(f"a whole number from 1 to {MOST_DRAFT_TOKENS}, or '{AUTO}'", _draft_tokens),
     "num_assistant_tokens": whole(1),
-    "proposer": Kind("'prompt-lookup' or an object with a method `propose`", _proposer),
+    "proposer": Kind("'prompt-lookup' or an object with name, reads_hidden and propose", _proposer),
     "parse_special": _FLAG,
     "stop": Kind("text or a list of texts", _texts),
     "hooks": Kind("a list of functions", _functions),

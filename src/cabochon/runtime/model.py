@@ -58,7 +58,7 @@ def load(
     folder = open_folder(path / TARGET if pair else path)
     session = Session(folder.path / "model.onnx", **options)
     if proposer is not None:
-        chosen = named_proposer(proposer)
+        chosen = named_proposer(proposer, hidden=session.ports.hidden is not None)
     else:
         chosen = DrafterProposer(Drafter(path, session, **options)) if pair else None
     first = num_assistant_tokens(path) if pair else None

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from cabochon.errors import RequestError
 from cabochon.runtime.drafter import Drafter
 from cabochon.runtime.kinds import checked
 from cabochon.runtime.state import State
@@ -31,10 +32,20 @@ class Proposer(Protocol):
         ...
 
 
-def named_proposer(proposer: Any) -> Proposer:
-    """The proposer itself, or that of a name; raise RequestError for anything else."""
+def named_proposer(proposer: Any, hidden: bool = True) -> Proposer:
+    """The proposer itself, or that of a name; raise RequestError for anything else.
+
+    `hidden` says whether the target gives its hidden state to a proposer that reads it.
+    """
     checked({"proposer": proposer}, ["proposer"])
-    return PromptLookup() if proposer == PromptLookup.name else proposer
+    chosen: Proposer = PromptLookup() if proposer == PromptLookup.name else proposer
+    if chosen.reads_hidden and not hidden:
+        raise RequestError(
+            f"{chosen.name} reads the target's hidden state, and this package does not give it",
+            at="proposer",
+            remedy="build the package again with this version of cabochon, or take another proposer",
+        )
+    return chosen
 
 
 class DrafterProposer:

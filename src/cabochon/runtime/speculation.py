@@ -93,12 +93,14 @@ class Rounds:
         """Feed what followed since caches were those of plain decoding again, token by token."""
         start = time.perf_counter()
         self._state.rewind(self._plain)
-        tokens = self._row.so_far[self._plain :]
-        reads = [self._state.step([[t]], hidden=self._proposer.reads_hidden) for t in tokens]
+        *before, last = self._row.so_far[self._plain :]
+        for token in before:
+            self._state.step([[token]], keep=None)
+        read = self._state.step([[last]], hidden=self._proposer.reads_hidden)
         self._plain = self._state.length
-        self._tally.read_again += len(tokens)
+        self._tally.read_again += len(before) + 1
         self._tally.again_seconds += time.perf_counter() - start
-        return reads[-1]
+        return read
 
 
 def _logits(read: Output) -> np.ndarray:
