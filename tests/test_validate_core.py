@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 import cabochon
 from broken import CANONICAL, Break, codes, copied, edit_json, resum
 from cabochon.errors import PackageError, RequestError, SourceError
-from cabochon.validate import Severity, rules
-from cabochon.validate.checking import judge
+from cabochon.validate import Severity, rules, validate
+from cabochon.validate.checking import begin, finish, judge
 from cabochon.validate.manual import manual
 from cabochon.validate.opened import open_package
 from cabochon.validate.rules import FAMILIES, MODULES, NEEDS, RULES, Found, load, rule
@@ -265,3 +266,31 @@ def test_numbers_of_any_size_in_json(package: Path, tmp_path: Path) -> None:
     for finding in cabochon.validate(copy, quick=True).findings:
         assert finding.at and "the rule itself fails" not in finding.found, str(finding)
     assert json.loads((copy / "config.json").read_text()) and (copy / CANONICAL).exists()
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-pair"])
+def test_a_verdict_in_two_parts_is_the_whole_one(name: str, packages: Packages, tmp_path: Path) -> None:
+    """What a build says of graphs and documents while the weights are still being written."""
+    package = copied(packages(name), tmp_path / "p")
+    late = [
+        path
+        for path in package.iterdir()
+        if path.suffix in (".md", ".data") or path.name == "provenance.json"
+    ]
+    bytes_of = {path: path.read_bytes() for path in late}
+    for path in late:
+        path.unlink()
+    begun = begin(package)
+    for path, content in bytes_of.items():
+        path.write_bytes(content)
+    edit_json("provenance.json", lambda record: record["build"].update(precision="f16"))(package)
+    found, expected = finish(begun), validate(package, quick=True)
+    assert replace(found, seconds=0.0) == replace(expected, seconds=0.0)
+    assert found.errors
+
+
+def test_a_graph_that_changed_meanwhile_is_judged_again(packages: Packages, tmp_path: Path) -> None:
+    package = copied(packages(), tmp_path / "p")
+    begun = begin(package)
+    (package / "another.onnx").write_bytes(b"no graph")
+    assert "FIL011" in codes(finish(begun))

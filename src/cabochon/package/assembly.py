@@ -12,7 +12,8 @@ from cabochon.package.facts import Digest, Facts
 from cabochon.package.graph_file import serialize
 from cabochon.package.layout import GRAPH, Layout
 from cabochon.package.notices import requirements, source_license
-from cabochon.validate import reports, validate
+from cabochon.validate import reports
+from cabochon.validate.checking import Begun, finish
 
 __all__ = ["complete", "place_graph"]
 
@@ -42,15 +43,17 @@ def place_graph(facts: Facts[Any], layout: Layout, folder: Path, package: Descri
     return replace(facts, digests={GRAPH: Digest(len(graph), files.sha256(folder / GRAPH))})
 
 
-def complete(facts: Facts[Any], folder: Path, package: Described[Any]) -> None:
+def complete(facts: Facts[Any], folder: Path, package: Described[Any], begun: Begun) -> None:
     """The documents and the checksums of `folder`, in which all else stands; and the verdict on all of it.
+
+    `begun` is what was said of the graph and its contract already.
 
     Raises PackageError where a rule finds an error.
     """
     _describe(facts, folder, package)
     known = {name: digest.sha256 for name, digest in facts.digests.items()}
     sums.write(folder, {**package.summed(), **known})
-    _judge(folder)
+    _judge(folder, begun)
 
 
 def _describe(facts: Facts[Any], folder: Path, package: Described[Any]) -> None:
@@ -65,12 +68,17 @@ def _files(facts: Facts[Any], package: Described[Any]) -> Mapping[str, str]:
     """The files of the package and what each is, for its card."""
     what = {GRAPH: "the graph"}
     what |= {name: "the weights" for name in facts.digests if name != GRAPH}
-    return what | {name: said for name, (_, said) in package.travelling(facts).items()} | package.said() | _NOTICES
+    return (
+        what
+        | {name: said for name, (_, said) in package.travelling(facts).items()}
+        | package.said()
+        | _NOTICES
+    )
 
 
-def _judge(folder: Path) -> None:
+def _judge(folder: Path, begun: Begun) -> None:
     """All rules but those that read weights, which were hashed just now. The verdict is kept in the package."""
-    verdict = validate(folder, quick=True)
+    verdict = finish(begun)
     if verdict.errors:
         shown = "\n".join(str(finding) for finding in verdict.errors[:_SHOWN])
         raise PackageError(

@@ -21,6 +21,7 @@ from cabochon.recipes import Recipe
 if TYPE_CHECKING:
     from cabochon.package.described import Described
     from cabochon.package.facts import Facts
+    from cabochon.validate.checking import Begun
 
 __all__ = ["fill", "remarks", "trace", "written"]
 
@@ -39,7 +40,7 @@ def fill(
     with ThreadPoolExecutor(1) as aside:
         graph = aside.submit(_graph, known, layout, folder, package)
         digests = write_files(_unless_failed(graph, known.recipes), layout, folder, progress)
-        return _finished(graph.result(), digests, layout, folder, package or known.kind.described)
+        return _finished(*graph.result(), digests, layout, folder, package or known.kind.described)
 
 
 def trace(known: Prepared) -> "Facts[Any]":
@@ -68,12 +69,16 @@ def written(folder: Path, links: Collection[str]) -> int:
     return sum(path.stat().st_size for name, path in inside if name not in links)
 
 
-def _graph(known: Prepared, layout: Layout, folder: Path, package: "Described[Any] | None") -> "Facts[Any]":
-    """Trace and place the graph: what goes on beside the writing of the weights."""
+def _graph(
+    known: Prepared, layout: Layout, folder: Path, package: "Described[Any] | None"
+) -> "tuple[Facts[Any], Begun]":
+    """Trace, place and judge the graph: what goes on beside the writing of the weights."""
     from cabochon.package.assembly import place_graph
+    from cabochon.validate.checking import begin
 
     _settle()
-    return place_graph(trace(known), layout, folder, package or known.kind.described)
+    facts = place_graph(trace(known), layout, folder, package or known.kind.described)
+    return facts, begin(folder)
 
 
 @cache
@@ -84,17 +89,22 @@ def _settle() -> None:
 
 
 def _finished(
-    facts: "Facts[Any]", digests: dict[str, Digest], layout: Layout, folder: Path, package: "Described[Any]"
+    facts: "Facts[Any]",
+    begun: "Begun",
+    digests: dict[str, Digest],
+    layout: Layout,
+    folder: Path,
+    package: "Described[Any]",
 ) -> "Facts[Any]":
     """Complete the package in `folder`, where the graph and the files of weights, with these `digests`, stand."""
     from cabochon.package.assembly import complete
 
     facts = replace(facts, digests={**facts.digests, **digests}, linked=tuple(layout.links))
-    complete(facts, folder, package)
+    complete(facts, folder, package, begun)
     return facts
 
 
-def _unless_failed(other: "Future[Facts[Any]]", recipes: Iterable[Recipe]) -> Iterator[Recipe]:
+def _unless_failed(other: "Future[Any]", recipes: Iterable[Recipe]) -> Iterator[Recipe]:
     """The recipes, for as long as the `other` thread has not failed: there is no use in writing on."""
     for recipe in recipes:
         if other.done():

@@ -12,7 +12,17 @@ from cabochon.validate.findings import Finding, Severity
 from cabochon.validate.opened import Opened, open_package
 from cabochon.validate.rules import NEEDS, Found, Rule, Skipped, load, selected
 
-__all__ = ["Verdict", "judge", "validate"]
+__all__ = ["Begun", "Verdict", "begin", "finish", "judge", "validate"]
+
+_QUICK = {"weights": False, "source": False, "execute": False}
+_OF_GRAPHS = (
+    "SCH",
+    "REF",
+    "PRT",
+    "STA",
+    "ATT",
+    "SPC",
+)  # families that read documents, graphs and config.json alone
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,45 @@ def validate(
     return replace(verdict, package=Path(package), findings=findings, seconds=time.monotonic() - started)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A package of which the documents, the graphs and config.json stand, and what can be said of those."""
+
+    opened: Opened
+    verdict: Verdict
+
+
+def begin(package: Path) -> Begun:
+    """Judge what stands, while the rest of the package is still being written."""
+    opened = open_package(package)
+    return Begun(opened, judge(opened, _QUICK, _families(False)))
+
+
+def finish(begun: Begun) -> Verdict:
+    """The verdict of `validate(package, quick=True)` on the package as it stands now."""
+    opened = begun.opened.again()
+    if opened is None or opened.inner:
+        return validate(begun.opened.root, quick=True)
+    first, rest = begun.verdict, judge(opened, _QUICK, _families(True))
+    codes, findings = list(load()), (*first.findings, *rest.findings)
+    ran = {*first.rules, *rest.rules}
+    skipped = {
+        code: (first if code.startswith(_OF_GRAPHS) else rest).skipped for code in codes if code not in ran
+    }
+    return Verdict(
+        opened.root,
+        tuple(sorted(findings, key=lambda finding: codes.index(finding.code))),
+        tuple(code for code in codes if code in ran),
+        {code: reasons[code] for code, reasons in skipped.items()},
+        0.0,
+    )
+
+
+def _families(of_graphs: bool) -> dict[str, str]:
+    """The rules to leave out: those that read graphs and documents alone, or the others."""
+    return {code: "at another time" for code in load() if code.startswith(_OF_GRAPHS) is of_graphs}
+
+
 def _pair(pair: Opened, asked: Mapping[str, bool], left_out: Mapping[str, str]) -> Verdict:
     """The verdict on a pair, and that on the target as a package of its own: its bytes are read with those of the pair.
 
@@ -90,7 +139,9 @@ def _pair(pair: Opened, asked: Mapping[str, bool], left_out: Mapping[str, str]) 
     ran = {*verdict.rules, *own.rules}
     skipped = {code: why for code, why in {**own.skipped, **verdict.skipped}.items() if code not in ran}
     rules = tuple(code for code in load() if code in ran)
-    return replace(verdict, findings=tuple(dict.fromkeys((*verdict.findings, *inside))), rules=rules, skipped=skipped)
+    return replace(
+        verdict, findings=tuple(dict.fromkeys((*verdict.findings, *inside))), rules=rules, skipped=skipped
+    )
 
 
 def judge(opened: Opened, asked: Mapping[str, bool], left_out: Mapping[str, str]) -> Verdict:

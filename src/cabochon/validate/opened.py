@@ -2,8 +2,8 @@
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -78,7 +78,18 @@ class Opened:
     @property
     def inner(self) -> str | None:
         """The folder of a pair that holds the target, a package of its own; None for another package."""
-        return TARGET if f"{TARGET}/{DECODER}" in self.files and f"{TARGET}/{CANONICAL}" in self.files else None
+        return (
+            TARGET if f"{TARGET}/{DECODER}" in self.files and f"{TARGET}/{CANONICAL}" in self.files else None
+        )
+
+    def again(self) -> "Opened | None":
+        """The package with the files that it has now. None where a document or a graph came or went meanwhile."""
+        faults = {code: list(found) for code, found in self.faults.items() if code != "FIL004"}
+        files = dict(_files(self.root, faults))
+        if _judged(files) != _judged(self.files):
+            return None
+        frozen = {code: tuple(found) for code, found in faults.items()}
+        return replace(self, files=files, faults=frozen, kept={})
 
     def path(self, name: str) -> Path:
         """Where a file of `files` lies."""
@@ -141,6 +152,11 @@ class Opened:
         return (DECODER,) if DECODER in self.files else ()
 
 
+def _judged(files: Iterable[str]) -> set[str]:
+    """The documents and graphs among them."""
+    return {name for name in files if name in DOCUMENTS or PurePosixPath(name).suffix == ".onnx"}
+
+
 def artifacts(document: "Document") -> dict[str, str]:
     """The .onnx file of each ONNX component, as it is written in the document."""
     if document.pipeline is None:
@@ -162,7 +178,8 @@ def open_package(root: str | Path, *, source: Checkpoint | None = None) -> Opene
     graphs = dict(_graphs(folder, files, faults))
     raw, documents = _documents(folder, files, faults)
     config = _config(folder, files, faults)
-    text, drafter = (config if isinstance(config, kind) else None for kind in (TextConfig, DrafterConfig))
+    text = config if isinstance(config, TextConfig) else None
+    drafter = config if isinstance(config, DrafterConfig) else None
     frozen = {code: tuple(found) for code, found in faults.items()}
     return Opened(folder, files, documents, raw, graphs, text, frozen, source, drafter)
 
