@@ -18,7 +18,15 @@ def parity(
         str | None,
         typer.Argument(
             metavar="SOURCE",
-            help="The checkpoint it was built from; not needed with --known.",
+            help="The checkpoint it was built from, of a drafter its target's; not needed with --known.",
+            show_default=False,
+        ),
+    ] = None,
+    assistant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="Of a drafter, alone or in a pair: the assistant's checkpoint.",
             show_default=False,
         ),
     ] = None,
@@ -36,15 +44,16 @@ def parity(
     """Compare a package with the checkpoint it was built from, and write evidence into it.
 
     Logits and hidden states of one forward pass (L4), and greedy tokens (L5), against transformers, which is asked for
-    with: pip install 'cabochon[parity]'. Exit code 1 if a comparison fails.
+    with: pip install 'cabochon[parity]'. A drafter is compared step by step on its target's real states. A pair generates
+    with and without it, too, beside transformers' assisted generation. Exit code 1 if a comparison fails.
     """
     if source is None and not known:
         raise typer.BadParameter("name the SOURCE, or pass --known")
     from cabochon.parity import check
 
     evidence = check(
-        package, source, known=known, new_tokens=new_tokens, threads=threads, scratch=scratch,
-        progress=silent if as_json else tell,
+        package, source, assistant=assistant, known=known, new_tokens=new_tokens, threads=threads,
+        scratch=scratch, progress=silent if as_json else tell,
     )  # fmt: skip
     if as_json:
         print_json(evidence.as_json())

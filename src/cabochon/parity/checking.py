@@ -15,7 +15,7 @@ from cabochon.parity.prompts import Prompt, prompts
 from cabochon.parity.ranges import measure
 from cabochon.parity.reference import Recording, record
 from cabochon.parity.subject import Subject
-from cabochon.parity.widened import read_graph, widen
+from cabochon.parity.widened import is_drafter, read_graph, widen
 
 __all__ = ["check"]
 
@@ -35,6 +35,7 @@ def check(
     package: str | Path,
     source: str | Path | None = None,
     *,
+    assistant: str | Path | None = None,
     known: bool = False,
     new_tokens: int = NEW_TOKENS,
     threads: int | None = None,
@@ -46,12 +47,21 @@ def check(
     L4: logits and the hidden tap of one forward pass per prompt. L5: `new_tokens` (at least 32) greedy
     tokens. f32 and f16 packages run as they are; bf16 packages (no onnxruntime runs them on a CPU) and f16
     packages run as f32 twins as well. `known` compares with published answers instead, without torch.
+    A drafter, alone or in a pair, is compared with two checkpoints: `source` is its target's, `assistant` its own.
+    L4 is one step on the target's real states, L5 the rounds of assisted generation.
     `scratch` is where recorded answers and twins are put for the time of the check (the system's temporary
     folder by default).
 
     Raises ParityError where nothing could be compared; a comparison that fails is a verdict, not an error.
     """
     package = Path(package)
+    drafter = is_drafter(package)
+    if drafter and (assistant is None or source is None or known):
+        raise ParityError(
+            "a drafter is compared with two checkpoints, and with no published answers",
+            at=str(package),
+            remedy="cabochon parity PACKAGE TARGET_SOURCE --assistant ASSISTANT_SOURCE",
+        )
     if known:
         from cabochon.parity.known import check_known
 
@@ -60,6 +70,13 @@ def check(
         raise ParityError("no checkpoint to compare with", remedy="name the SOURCE, or pass --known")
     if new_tokens < NEW_TOKENS:
         raise ParityError(f"{new_tokens} new tokens prove little; at least {NEW_TOKENS} are compared")
+    if assistant is not None:
+        from cabochon.parity.drafters import check_drafter
+
+        return check_drafter(
+            package, source, assistant,
+            new_tokens=new_tokens, threads=threads, scratch=scratch, progress=progress,
+        )  # fmt: skip
     checkpoint = open_checkpoint(source)
     metadata = _matching(package, checkpoint.config)
     with tempfile.TemporaryDirectory(prefix="cabochon-parity-", dir=scratch) as place:

@@ -10,7 +10,7 @@ from cabochon.parity.prompts import Prompt
 from cabochon.parity.reference import Answer
 from cabochon.parity.subject import Subject
 
-__all__ = ["STRICT", "Compared", "Generated", "Trial", "generated", "halves", "run"]
+__all__ = ["STRICT", "Compared", "Generated", "Trial", "generated", "halves", "run", "twice"]
 
 STRICT = Threshold(
     relative=1e-4,
@@ -99,16 +99,17 @@ def halves(how: str, arithmetic: str, own: Mapping[str, Answer], exact: Mapping[
     logits = {name: difference(own[name].logits, exact[name].logits) for name in own}
     hidden = [difference(own[name].hidden, exact[name].hidden) for name in own]
     noise = {name: found.relative * float(np.abs(exact[name].logits).max()) for name, found in logits.items()}
-    return Trial(how, arithmetic, _twice(logits.values()), _twice(hidden), noise)
+    return Trial(how, arithmetic, twice(logits.values()), twice(hidden), noise)
 
 
-def _twice(noise: Iterable[Difference]) -> Threshold:
+def twice(noise: Iterable[Difference], over: str = "prompts") -> Threshold:
+    """Limits of twice what the reference's own rounding moves it by."""
     relative, angle = widest(noise)
     return Threshold(
         relative=min(2 * relative, CEILING),
         cosine=float(np.cos(min(2 * angle, np.pi))),
         chosen="twice the distance of the reference from its own f32 arithmetic on the same weights, "
-        f"over all prompts ({relative:.3g} relative, {angle:.3g} rad), at most {CEILING}",
+        f"over all {over} ({relative:.3g} relative, {angle:.3g} rad), at most {CEILING}",
     )
 
 

@@ -1,4 +1,4 @@
-"""The reference: transformers in PyTorch. The only module of cabochon that imports either.
+"""The reference: transformers in PyTorch. This module and `assisted` are the only ones that know either.
 
 Quirks of transformers 5.24 met here: a model with KV-shared layers and no per-layer inputs fails for more
 than one query unless hidden states are asked for, so they always are; broken checkpoints load with random
@@ -96,16 +96,21 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _load(
-    torch: Any, transformers: Any, source: Path, config: Mapping[str, Any], precision: str
+    torch: Any,
+    transformers: Any,
+    source: Path,
+    config: Mapping[str, Any],
+    precision: str,
+    classes: Mapping[str, str] = CLASSES,
 ) -> tuple[Any, dict[str, Any]]:
     kind = config.get("model_type")
-    if kind not in CLASSES:
+    if kind not in classes:
         raise ParityError(
-            f"no reference class for model_type {kind!r}; known: {', '.join(CLASSES)}",
+            f"no reference class for model_type {kind!r}; known: {', '.join(classes)}",
             at=f"{source}/config.json",
         )
     dtype = getattr(torch, DTYPES[precision])
-    model, info = getattr(transformers, CLASSES[kind]).from_pretrained(
+    model, info = getattr(transformers, classes[kind]).from_pretrained(
         source, dtype=dtype, output_loading_info=True, local_files_only=True
     )
     model.generation_config = transformers.GenerationConfig(
@@ -113,7 +118,7 @@ def _load(
     )  # no penalties of the checkpoint's
     identity = {
         "library": f"transformers {transformers.__version__}, torch {torch.__version__}, cpu",
-        "class": CLASSES[kind],
+        "class": classes[kind],
         "weights_dtype": DTYPES[precision],
         "loading_info": clean(info, config, at=str(source)),
     }

@@ -12,31 +12,36 @@ import numpy as np
 
 from cabochon.errors import ParityError
 
-__all__ = ["read_graph", "widen"]
+__all__ = ["is_drafter", "read_graph", "widen", "widen_pair"]
 
 BLOCK = 1 << 22  # elements
 ALIGNMENT = 4096
 TYPE_ATTRIBUTES = {("Cast", "to")}
 
 
-def read_graph(package: Path) -> Any:
+def read_graph(package: Path, name: str = "model.onnx") -> Any:
     """The onnx ModelProto of a package without its external data."""
     import onnx
 
-    path = package / "model.onnx"
+    path = package / name
     try:
         return onnx.load_model(str(path), load_external_data=False)
     except Exception as error:  # a protobuf error or an OSError
         raise ParityError(f"cannot be read as an ONNX model: {error}", at=str(path)) from error
 
 
-def widen(package: Path, folder: Path) -> Path:
-    """Writes the twin into `folder` and returns its model.onnx; takes the bytes of all weights in f32."""
+def is_drafter(package: Path) -> bool:
+    """True for a drafter, alone or in a pair. Raises ParityError for what is no package."""
+    return any((p.key, p.value) == ("cabochon.model", "drafter") for p in read_graph(package).metadata_props)
+
+
+def widen(package: Path, folder: Path, name: str = "model.onnx") -> Path:
+    """Writes the twin of a graph into `folder` and returns its path; takes the bytes of all weights in f32."""
     import onnx
 
-    model = read_graph(package)
+    model = read_graph(package, name)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "model.onnx.data").open("wb") as data:
+    with (folder / f"{name}.data").open("wb") as data:
         for graph in _graphs(model.graph):
             _retype(graph)
             for tensor in graph.initializer:
@@ -44,8 +49,26 @@ def widen(package: Path, folder: Path) -> Path:
                     _widen_external(tensor, package, data)
                 else:
                     _widen_inline(tensor)
-    onnx.save_model(model, str(folder / "model.onnx"))
-    return folder / "model.onnx"
+    onnx.save_model(model, str(folder / name))
+    return folder / name
+
+
+def widen_pair(pair: Path, folder: Path) -> Path:
+    """Writes the twins of a drafter, its target and the look-up of tokens into `folder`: a pair in f32, as it says."""
+    import onnx
+
+    for package, place, name in (
+        (pair, folder, "model.onnx"),
+        (pair, folder, "token_embedding.onnx"),
+        (pair / "target", folder / "target", "model.onnx"),
+    ):
+        path = widen(package, place, name)
+        model = onnx.load_model(str(path), load_external_data=False)
+        for item in model.metadata_props:
+            if item.key == "cabochon.precision":
+                item.value = "f32"
+        onnx.save_model(model, str(path))
+    return folder
 
 
 def _graphs(graph: Any) -> Iterator[Any]:
@@ -100,7 +123,7 @@ def _widen_external(tensor: Any, package: Path, data: BinaryIO) -> None:
         data.write(block.astype(np.float32 if half else dtype, copy=False).tobytes())
     if half:
         tensor.data_type = onnx.TensorProto.FLOAT
-    placed = {"location": "model.onnx.data", "offset": start, "length": data.tell() - start}
+    placed = {"location": Path(data.name).name, "offset": start, "length": data.tell() - start}
     del tensor.external_data[:]
     tensor.external_data.extend(
         onnx.StringStringEntryProto(key=key, value=str(value)) for key, value in placed.items()

@@ -1,0 +1,263 @@
+"""The reference of a drafter: transformers' assisted generation, recorded step by step.
+
+transformers 5.24 cuts the target's keys to the number of tokens, not to those that have keys. After a rejection its
+drafter sees keys of rejected drafts: one in full layers, more in sliding ones. And of a sliding cache it sees what the
+target kept for itself, at times fewer keys than it was trained with. What it generates is right all the same. We record
+it as it is, and once more with the keys of all tokens that stand and no others, which a drafter can be held to.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from cabochon.checkpoint import Checkpoint
+from cabochon.parity.prompts import Prompt
+from cabochon.parity.reference import DTYPES, _answer, _libraries, _load, _stored
+from cabochon.parity.rounds import Assisted, Recorded, Run, Said, Steps, rounds_of
+
+__all__ = ["record_assisted"]
+
+ASSISTANTS = {
+    "gemma4_assistant": "Gemma4AssistantForCausalLM",
+    "gemma4_unified_assistant": "Gemma4UnifiedAssistantForCausalLM",
+}
+
+
+def record_assisted(
+    target: Checkpoint,
+    assistant: Checkpoint,
+    prompts: Sequence[Prompt],
+    *,
+    precision: str,
+    arithmetics: Sequence[str],
+    width: int,
+    folder: Path,
+    new_tokens: int,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Recorded:
+    """Loads both in `precision` and lets them answer every prompt in each of `arithmetics`, "f32" last.
+
+    `width` tokens are proposed a round. Arrays are written below `folder`. Raises ParityError as `record` does.
+    """
+    torch, transformers = _libraries()
+    big, one = _load(torch, transformers, target.root, target.config, precision)
+    small, other = _load(torch, transformers, assistant.root, assistant.config, precision, ASSISTANTS)
+    small.generation_config.num_assistant_tokens = width
+    answers: dict[str, dict[str, Assisted]] = {}
+    with torch.inference_mode(), _centroid_scores(small) as scores:
+        for name in arithmetics:
+            models = (big.float(), small.float()) if name == "f32" else (big, small)
+            pair = _Pair(torch, transformers, *models, scores, new_tokens, folder / name)
+            if name == "f32":
+                answers = {earlier: _exactly(pair, said) for earlier, said in answers.items()}
+            answers[name] = {}
+            for prompt in prompts:
+                progress(f"transformers {name}, assisted: {prompt.name}")
+                answers[name][prompt.name] = pair.answer(prompt)
+    head = small.masked_embedding
+    return Recorded(
+        {
+            "library": one["library"],
+            "weights_dtype": DTYPES[precision],
+            "arithmetic_dtypes": [DTYPES[name] for name in arithmetics],
+            "target": {key: one[key] for key in ("class", "loading_info")},
+            "assistant": {key: other[key] for key in ("class", "loading_info")},
+        },
+        None if head is None else int(head.centroid_intermediate_top_k),
+        width,
+        answers,
+    )
+
+
+@contextmanager
+def _centroid_scores(assistant: Any) -> Iterator[list[Any]]:
+    """A list that gets the centroid scores [C] of every step; none come from a dense head."""
+    found: list[Any] = []
+    head = assistant.masked_embedding
+    handle = head and head.centroids.register_forward_hook(lambda _m, _i, out: found.append(out[0, 0]))
+    yield found
+    if handle:
+        handle.remove()
+
+
+def _exactly(pair: "_Pair", said: Mapping[str, Assisted]) -> dict[str, Assisted]:
+    """Everything that was recorded in another arithmetic, and what these weights say to it in f32."""
+    return {
+        name: replace(one, steps=tuple(replace(s, exact=pair.again(s)) for s in one.steps))
+        for name, one in said.items()
+    }
+
+
+class _Pair:
+    """Target and assistant in one arithmetic; what they say is kept in files of a folder."""
+
+    def __init__(
+        self,
+        torch: Any,
+        transformers: Any,
+        big: Any,
+        small: Any,
+        scores: list[Any],
+        new_tokens: int,
+        place: Path,
+    ) -> None:
+        self._torch, self._big, self._small, self._scores = torch, big, small, scores
+        self._new_tokens, self._place = new_tokens, place
+        self._noting = _noting(torch, transformers)
+        place.mkdir(parents=True, exist_ok=True)
+
+    def answer(self, prompt: Prompt) -> Assisted:
+        """Plain greedy generation, then assisted as it is and with valid keys only."""
+        answer = _answer(self._torch, self._big, prompt, self._place, self._new_tokens)
+        as_is, _ = self._run(prompt, only_valid=False)
+        valid, noted = self._run(prompt, only_valid=True)
+        return Assisted(answer, as_is, valid, tuple(self._steps(prompt, valid, noted)))
+
+    def _run(self, prompt: Prompt, *, only_valid: bool) -> tuple[Run, list[SimpleNamespace]]:
+        ids, made = self._torch.tensor([prompt.ids]), []
+
+        def generator(**given: Any) -> Any:
+            embeddings = self._big.get_input_embeddings()
+            made.append(
+                self._noting(self._small, embeddings, given["generation_config"], self._scores, only_valid)
+            )
+            return made[0]
+
+        self._big._get_candidate_generator = generator
+        try:
+            out = self._big.generate(
+                input_ids=ids, attention_mask=self._torch.ones_like(ids), max_new_tokens=self._new_tokens,
+                do_sample=False, eos_token_id=[], assistant_model=self._small,
+            )  # fmt: skip
+        finally:
+            del self._big._get_candidate_generator
+        tokens = tuple(out[0, len(prompt.ids) :].tolist())
+        noted = made[0].noted
+        proposals = [(note.length, note.drafts) for note in noted]
+        return Run(tokens, rounds_of(proposals, prompt.ids, tokens), made[0].calls), noted
+
+    def _steps(self, prompt: Prompt, run: Run, noted: Sequence[SimpleNamespace]) -> Iterator[Steps]:
+        noted = [note for note in noted if note.drafts]
+        stem = re.sub(r"\W+", "_", prompt.name)
+        for i, (round, note) in enumerate(zip(run.rounds, noted, strict=True)):
+
+            def stored(name: str, x: Any, at: str = f"{stem}.{i}") -> np.ndarray:
+                return _stored(x, self._place / f"{at}.{name}.npy")
+
+            shared = {
+                kind: (stored(f"{kind}.key", pair[0]), stored(f"{kind}.value", pair[1]))
+                for kind, pair in note.shared.items()
+            }
+            own = Said(*(stored(name, x) for name, x in zip(Said.__annotations__, note.said, strict=True)))
+            before = run.rounds[i - 1] if i else None
+            yield Steps(round, before, note.rejected, stored("inputs", note.inputs), shared, own, own)
+
+    def again(self, steps: Steps) -> Said:
+        """What this assistant says to recorded inputs."""
+        dtype = self._small.dtype
+        valid = {
+            kind: tuple(self._torch.tensor(x[:, :, : steps.keys]).to(dtype) for x in pair)
+            for kind, pair in steps.shared.items()
+        }
+        assistant = _Listening(self._torch, self._small, self._scores)
+        for x in steps.inputs:
+            assistant(
+                inputs_embeds=self._torch.tensor(x[None, None]).to(dtype), attention_mask=None,
+                position_ids=self._torch.tensor([[steps.keys]]), shared_kv_states=valid, use_cache=False,
+            )  # fmt: skip
+        return Said(*(x.float().numpy() for x in assistant.said()))
+
+
+class _Listening:
+    """An assistant that remembers what it was given and what it said."""
+
+    def __init__(self, torch: Any, model: Any, scores: list[Any]) -> None:
+        self.device, self._torch, self._model, self._scores = model.device, torch, model, scores
+        self._steps: list[tuple[Any, ...]] = []
+
+    def __call__(self, **given: Any) -> Any:
+        self._scores.clear()
+        out = self._model(**given)
+        scores = self._scores[-1] if self._scores else out.logits.new_empty(0)
+        self._steps.append(
+            (given["inputs_embeds"][0, 0], out.logits[0, 0], out.last_hidden_state[0, 0], scores)
+        )
+        return out
+
+    def inputs(self) -> Any:
+        """[k, 2M]"""
+        return self._torch.stack([step[0] for step in self._steps])
+
+    def said(self) -> tuple[Any, ...]:
+        """Logits [k, V], states [k, M], centroid scores [k, C]."""
+        return tuple(self._torch.stack([step[n] for step in self._steps]) for n in (1, 2, 3))
+
+
+def _noting(torch: Any, transformers: Any) -> Any:
+    """transformers' candidate generator, which notes every round."""
+    base = transformers.generation.candidate_generator.SinglePositionMultiTokenCandidateGenerator
+
+    class Noting(base):  # pyright: ignore[reportUntypedBaseClass]
+        """`only_valid`: the drafter is shown the keys of the tokens that stand, all of them and no others."""
+
+        def __init__(
+            self, assistant: Any, embeddings: Any, config: Any, scores: list[Any], only_valid: bool
+        ) -> None:
+            super().__init__(assistant, embeddings, config)
+            self._model, self._scores, self._only_valid = assistant, scores, only_valid
+            self._whole: dict[str, tuple[Any, ...]] = {}
+            self._known = 0
+            self.noted: list[SimpleNamespace] = []
+            self.calls = 0
+
+        def get_candidates(
+            self, input_ids: Any, model_kwargs: Any, model_outputs: Any, is_first_iteration: bool, **more: Any
+        ) -> tuple[Any, Any]:
+            """One round. It is asked for candidates before every step of the target."""
+            self.calls += 1
+            length = input_ids.shape[1]
+            rejected = 0
+            if not is_first_iteration:
+                rejected = self._remember(model_outputs.shared_kv_states, length)
+            if self._only_valid and not is_first_iteration:
+                shown = {
+                    kind: tuple(x[:, :, : length - 1] for x in pair) for kind, pair in self._whole.items()
+                }
+                model_outputs = SimpleNamespace(
+                    hidden_states=model_outputs.hidden_states, shared_kv_states=shown
+                )
+            self.assistant_model = listening = _Listening(torch, self._model, self._scores)
+            ids, logits = super().get_candidates(
+                input_ids, model_kwargs, model_outputs, is_first_iteration, **more
+            )
+            drafts = tuple(ids[0, length:].tolist())
+            self.noted.append(
+                SimpleNamespace(
+                    length=length, drafts=drafts, rejected=rejected, shared=self._whole,
+                    inputs=listening.inputs() if drafts else None, said=listening.said() if drafts else None,
+                )
+            )  # fmt: skip
+            return ids, logits
+
+        def _remember(self, shared: Any, length: int) -> int:
+            """Put the keys of the last step behind those of the tokens that stood before it; how many do not stand."""
+            total = shared["full_attention"][0].shape[2]
+            new = total - self._known
+            self._whole = {
+                kind: tuple(
+                    torch.cat([*(old[:, :, : self._known] for old in self._whole.get(kind, ())[n : n + 1]),
+                               x[:, :, -new:]], dim=2)
+                    for n, x in enumerate(pair)
+                )
+                for kind, pair in shared.items()
+            }  # fmt: skip
+            self._known = length - 1
+            return total - self._known
+
+    return Noting
