@@ -1,13 +1,28 @@
-"""Rules on speculation, on a pair of stub graphs with the ports of a real one."""
+"""Rules on speculation, on a pair of stub graphs with the ports of a real one, and on a real one."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
 import pair_package
-from broken import Break, edit_document, groups, workflow
+from broken import (
+    Break,
+    all_of,
+    check,
+    edit_document,
+    edit_graph,
+    edit_json,
+    groups,
+    remove,
+    workflow,
+    write_document,
+)
+from packages import Packages
 
 Document = dict[str, Any]
 FULL = "full_attention"
@@ -143,3 +158,97 @@ def test_a_broken_pair_is_found_out(broken: Break, tmp_path: Path) -> None:
 
 def test_the_scale_is_the_graphs(tmp_path: Path) -> None:
     pair_package.check(Break("x", newer(pair_package.SCALE), set()), tmp_path)
+
+
+# A pair as it is built: each break is the only thing that is wrong with it.
+
+PAIR = ("tiny-pair", "default", "f32")
+QUICK = {"quick": True}
+STATED = "component_contract.yaml"
+
+
+def real(name: str, how: Callable[[Path], object], *codes: str) -> Break:
+    return Break(name, how, set(codes), PAIR, options=QUICK)
+
+
+def scaled(proto: onnx.ModelProto) -> None:
+    """Rows as they lie in the table: the fault that makes a drafter propose in vain."""
+    number = next(t for t in proto.graph.initializer if not t.external_data)
+    number.CopyFrom(onnx.numpy_helper.from_array(np.ones((), np.float32), number.name))
+
+
+def elsewhere(proto: onnx.ModelProto) -> None:
+    table = next(t for t in proto.graph.initializer if t.external_data)
+    next(e for e in table.external_data if e.key == "offset").value = "4096"
+
+
+def narrower(proto: onnx.ModelProto) -> None:
+    next(p for p in proto.metadata_props if p.key == "cabochon.sliding_window").value = "7"
+
+
+def contract(change: Callable[[Document], object]) -> Callable[[Path], object]:
+    return lambda package: write_document(package / STATED, lambda d: change(d["components"]["assistant"]))
+
+
+def anchor(document: Document) -> None:
+    """Layer 0's cache for the sliding layers, everywhere that it is said."""
+    shared = groups(document)["sliding_attention"]["ports"]["assistant"]
+    for part in ("key", "value"):
+        shared[f"kv.0.{part}"] = shared.pop(f"kv.5.{part}")
+        workflow(document)["steps"][0]["inputs"][f"shared_kv.sliding_attention.{part}"] = f"request.kv.0.{part}"
+
+
+def targets_config(package: Path) -> None:
+    shutil.copy(package / "target" / "config.json", package / "config.json")
+
+
+REAL = (
+    real("nothing", lambda package: None),
+    real("another proposer", said(proposer="other"), "SPC001", "SPC010"),
+    real("no carry", chain(folded_carry_output="state"), "SPC002"),
+    real("no seed", without("folded_carry_seed"), "SPC003"),
+    real(
+        "no such table",
+        chain(token_embedding={"component": "target", "table": "model.norm.weight"}),
+        "SPC004",
+    ),
+    real(
+        "logits as the seed", chain(folded_carry_seed={"component": "target", "output": "logits"}), "SPC005"
+    ),
+    real("a cell forgotten", edit_document(lambda d: d["speculative"]["rollback_state"].pop()), "SPC008"),
+    real("more proposed than can be taken back", said(max_proposal_width=7), "SPC009"),
+    real("one group shared", said(shared_state=[FULL]), "SPC010"),
+    real("a weight of nobody", said(shared_weights=["lm_head.weight"]), "SPC011", "SCH007"),
+    real("a map that is not there", said(vocabulary={"kind": "mapped", "artifact": "x"}), "SPC013", "FIL001"),
+    real("the first layer in place of the last", edit_document(anchor), "STA015"),
+    real("unscaled rows", edit_graph(scaled, "token_embedding.onnx"), "SPC016", "HON025"),
+    real("rows of another place", edit_graph(elsewhere, "token_embedding.onnx"), "SPC016", "FIL010"),
+    real(
+        "no look-up",
+        all_of(
+            remove("token_embedding.onnx"),
+            edit_json("provenance.json", lambda d: d["files"].pop("token_embedding.onnx")),
+            lambda package: write_document(
+                package / STATED, lambda d: d["components"].pop("token_embedding")
+            ),
+        ),
+        "SPC016",
+    ),
+    real("another window", edit_graph(narrower), "SPC017", "HON024", "HON025"),
+    real("the target's config", targets_config, "HON024"),
+    real("another width", edit_json("config.json", lambda d: d.update(backbone_hidden_size=32)), "HON024"),
+    real("other centroids", edit_json("config.json", lambda d: d.update(centroid_intermediate_top_k=8)), "HON024"),
+    real("a port renamed", contract(lambda d: d["inputs"].update(embeds=d["inputs"].pop("inputs_embeds"))), "HON025"),
+    real("another shape", contract(lambda d: d["outputs"]["logits"]["shape"].__setitem__(2, 10)), "HON025"),
+    real("a key too few", contract(lambda d: d["borrows"]["sliding_attention"].update(keys_seen=8)), "HON025"),
+    real("a cache of its own", contract(lambda d: d["owns"].append("kv.0.key")), "HON025"),
+    real("a dense head", contract(lambda d: d["head"].update(kind="dense")), "HON025"),
+    real("another graph", contract(lambda d: d.update(artifact="assistant/model.onnx")), "HON025"),
+    real("another build", edit_json("provenance.json", lambda d: d["build"].update(precision="f16")), "HON002"),
+    real("a tensor of nobody", edit_json("provenance.json", lambda d: d["tensors"]["used"].update(x="x")), "HON006"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", REAL, ids=str)
+def test_a_real_pair_that_was_broken_is_found_out(broken: Break, packages: Packages, tmp_path: Path) -> None:
+    check(broken, packages, tmp_path)

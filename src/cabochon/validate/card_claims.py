@@ -7,9 +7,9 @@ from typing import Any
 from cabochon.dialects import TARGETS
 from cabochon.validate.facts import Decoded
 from cabochon.validate.findings import Severity
-from cabochon.validate.opened import Opened
+from cabochon.validate.opened import DRAFTER, Opened
 from cabochon.validate.rules import Found, rule
-from cabochon.validate.statements import CARD, NEEDS, facts, one
+from cabochon.validate.statements import CARD, NEEDS, facts, one, whole
 
 __all__: list[str] = []
 
@@ -89,7 +89,7 @@ def card_build(package: Opened) -> Iterator[Found]:
     Remedy: build the package again, or correct the card.
     """
     match = re.search(r"^- \*\*dtype / EP\*\*: `([^`]*)` / `([^`]*)`", package.text(CARD) or "", re.MULTILINE)
-    for found in facts(package) if match else ():
+    for found in whole(package) if match else ():
         assert match is not None
         target = TARGETS.get(found.graph.properties.get("cabochon.target", ""))
         if found.dtype not in (None, match[1]):
@@ -106,9 +106,10 @@ def caveat_withheld(package: Opened) -> Iterator[Found]:
     Remedy: build the package again: the card says what the table of targets says.
     """
     text = package.text(CARD)
-    for found in facts(package) if text is not None else ():
+    for found in whole(package) if text is not None else ():
         properties = found.graph.properties
         target = TARGETS.get(properties.get("cabochon.target", ""))
-        said = target.caveats.get(properties.get("cabochon.precision", "")) if target else None
+        precision, drafter = properties.get("cabochon.precision", ""), properties.get("cabochon.model") == DRAFTER
+        said = target.caveat(precision, drafter=drafter) if target else None
         if said and said not in (text or ""):
             yield Found(f"{CARD}: Limits", "nothing of it", said)

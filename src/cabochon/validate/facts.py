@@ -13,13 +13,14 @@ import numpy as np
 
 from cabochon.gemma4 import TextConfig
 from cabochon.gemma4.config import FULL, SLIDING
+from cabochon.gemma4.drafter_names import ORDERING
 from cabochon.validate.attention_nodes import attention_nodes
 from cabochon.validate.caches import caches
 from cabochon.validate.graph import Graph
 from cabochon.validate.memo import once
-from cabochon.validate.opened import Opened
+from cabochon.validate.opened import DECODER, DRAFTER, Opened
 
-__all__ = ["TABLE", "Decoded", "decoded"]
+__all__ = ["TABLE", "Decoded", "built", "decoded"]
 
 TABLE = "model.embed_tokens.weight"  # the name that the tables of cabochon's packages have
 _KINDS = {SLIDING: "local_sliding", FULL: "global_full"}  # as provenance.json calls them
@@ -129,10 +130,10 @@ class Decoded:
 
     @cached_property
     def weights(self) -> Mapping[str, int]:
-        """Bytes of the weights, those outside of the graph, by element type."""
+        """Bytes of the weights, those outside of the graph, by element type; without the ids of a drafter's groups."""
         found = Counter[str]()
-        for weight in self.graph.initializers.values():
-            if weight.external:
+        for name, weight in self.graph.initializers.items():
+            if weight.external and name != ORDERING:
                 found[weight.dtype] += weight.nbytes
         return found
 
@@ -145,3 +146,16 @@ def decoded(package: Opened) -> Decoded | None:
 def _decoded(package: Opened) -> Decoded | None:
     graph = package.decoder
     return Decoded(graph, package.config) if graph and caches(graph) else None
+
+
+def built(package: Opened) -> Decoded | None:
+    """What holds for model.onnx whatever it is: of a drafter operators, types and weights."""
+    if found := decoded(package):
+        return found
+    return once(package, _drafted)
+
+
+def _drafted(package: Opened) -> Decoded | None:
+    graph = package.graphs.get(DECODER)
+    own = graph is not None and graph.properties.get("cabochon.model") == DRAFTER
+    return Decoded(graph, None) if graph and own else None

@@ -23,6 +23,7 @@ from cabochon.validate.statements import (
     inside,
     one,
     sums_of,
+    whole,
 )
 
 __all__: list[str] = []
@@ -76,7 +77,7 @@ def provenance_build(package: Opened) -> Iterator[Found]:
     Remedy: build the package again.
     """
     said = inside(package.json(PROVENANCE), "build")
-    for found in facts(package):
+    for found in whole(package):
         properties = found.graph.properties
         target = TARGETS.get(properties.get("cabochon.target", ""))
         real = {
@@ -99,7 +100,7 @@ def precision_differs(package: Opened) -> Iterator[Found]:
     Causes: a property was changed without the weights; some weights were left as the checkpoint has them.
     Remedy: build the package again in the precision that is stated.
     """
-    for found in facts(package):
+    for found in whole(package):
         precision = found.graph.properties.get("cabochon.precision", "")
         if precision not in TYPES:
             continue
@@ -167,7 +168,7 @@ def provenance_tensors(package: Opened) -> Iterator[Found]:
     Remedy: build the package again.
     """
     used = inside(package.json(PROVENANCE), "tensors", "used")
-    for found in facts(package) if isinstance(used, Mapping) else ():
+    for found in whole(package) if isinstance(used, Mapping) else ():
         weights = {name for name, weight in found.graph.initializers.items() if weight.external}
         at = f"{PROVENANCE}: tensors.used"
         for name in sorted(set(used) - {_whole(weight) for weight in weights} - weights)[:5]:

@@ -35,9 +35,10 @@ _MORE = {
     **dict.fromkeys(("external_data", "graph_files"), "FIL"),
     **dict.fromkeys(("interfaces", "cells"), "REF"),
     "cache_claims": "STA",
-    "carry": "SPC",
+    **dict.fromkeys(("carry", "lookup"), "SPC"),
     **dict.fromkeys(
-        ("card_claims", "evidence_claims", "genai_claims", "model_claims", "token_claims"), "HON"
+        ("card_claims", "drafter_claims", "evidence_claims", "genai_claims", "model_claims", "token_claims"),
+        "HON",
     ),
     "kernel_limits": "RUN",
 }

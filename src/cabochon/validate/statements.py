@@ -6,7 +6,7 @@ from typing import Any
 
 from cabochon.metadata.document import Document
 from cabochon.sums import SUMS
-from cabochon.validate.facts import Decoded, decoded
+from cabochon.validate.facts import Decoded, built, decoded
 from cabochon.validate.opened import DOCUMENTS, Opened
 from cabochon.validate.rules import Found
 
@@ -25,6 +25,7 @@ __all__ = [
     "inside",
     "one",
     "sums_of",
+    "whole",
 ]
 
 NEEDS = ("graphs",)
@@ -42,6 +43,12 @@ CLOSE = 1e-6  # relative; numbers that went through decimal text
 def facts(package: Opened) -> Iterator[Decoded]:
     """The decoder, if there is one."""
     if found := decoded(package):
+        yield found
+
+
+def whole(package: Opened) -> Iterator[Decoded]:
+    """The graph of the package itself: its decoder, or the drafter that it is or holds beside its target."""
+    if found := built(package):
         yield found
 
 
