@@ -533,7 +533,7 @@ KILLED = """
         if moment == "documents":
             assembly._describe = die
         if moment == "check":
-            assembly.validate = die
+            assembly.finish = die
         if moment == "rename":
             files.Path.rename = die
         if moment == "synced":

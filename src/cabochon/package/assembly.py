@@ -68,12 +68,8 @@ def _files(facts: Facts[Any], package: Described[Any]) -> Mapping[str, str]:
     """The files of the package and what each is, for its card."""
     what = {GRAPH: "the graph"}
     what |= {name: "the weights" for name in facts.digests if name != GRAPH}
-    return (
-        what
-        | {name: said for name, (_, said) in package.travelling(facts).items()}
-        | package.said()
-        | _NOTICES
-    )
+    what |= {name: said for name, (_, said) in package.travelling(facts).items()}
+    return {**what, **package.said(), **_NOTICES}
 
 
 def _judge(folder: Path, begun: Begun) -> None:
