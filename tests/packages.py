@@ -23,7 +23,8 @@ PAIRS = {
 
 
 class Packages:
-    """Builds what is asked for under one folder, each once: `packages("tiny", "default", "f32")` is its path, `packages("tiny-pair")` that of it with its drafter."""
+    """Builds what is asked for under one folder, each once: `packages("tiny", "default", "f32")` is its path,
+    `packages("tiny-pair")` that of it with its drafter."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -45,7 +45,11 @@ ASSISTANT_TEXT = {
 def embedding(rows: int, hidden: int, scale: float, dtype: int = TensorProto.FLOAT16) -> ir.Model:
     """A token_embedding graph over a table that lies nowhere."""
     table = TensorProto(name=TABLE, data_type=dtype, dims=[rows, hidden], data_location=TensorProto.EXTERNAL)
-    for key, value in {"location": "target/model.onnx.data", "offset": "0", "length": str(2 * rows * hidden)}.items():
+    for key, value in {
+        "location": "target/model.onnx.data",
+        "offset": "0",
+        "length": str(2 * rows * hidden),
+    }.items():
         table.external_data.add(key=key, value=value)
     number = helper.make_tensor("scale", dtype, [], [scale])
     nodes = [
@@ -115,7 +119,9 @@ def test_the_worked_example_of_e2b_says_the_same(e2b: Pair):
     first, others = a["steps"][0], b["steps"][0]
     assert first["outputs"] == others["outputs"] and first["component"] == "assistant"
     assert first["inputs"] == others["inputs"] | {"attention_mask": "request.shared_mask"}
-    assert set(a["inputs"]) - set(b["inputs"]) == {"request.shared_mask"} and set(b["inputs"]) <= set(a["inputs"])
+    assert set(a["inputs"]) - set(b["inputs"]) == {"request.shared_mask"} and set(b["inputs"]) <= set(
+        a["inputs"]
+    )
 
 
 def test_the_other_form_adds_what_the_worked_one_adds(e2b: Pair):
@@ -127,7 +133,9 @@ def test_the_other_form_adds_what_the_worked_one_adds(e2b: Pair):
         "accepted_path": {"kind": "runtime", "binding": "accepted_prefix"},
     }
     assert said["proposal_execution"]["token_embedding"]["scale"] == 39.1875  # sqrt(1536) in f16
-    assert found["pipeline"]["workflow"]["components"]["token_policy"]["implementation"] == {"kind": "binding"}
+    assert found["pipeline"]["workflow"]["components"]["token_policy"]["implementation"] == {
+        "kind": "binding"
+    }
     assert found["package"]["tokenizer"]["special_tokens"]["eos_token_id"] == [1, 6]
 
 
@@ -135,7 +143,10 @@ def test_v1_has_no_scale_and_the_comments_say_so(e2b: Pair):
     document = pair_document(e2b)
     assert isinstance(document.speculative and document.speculative.proposal_execution, Chained)
     plain = dump(document, "v1")
-    assert plain["speculative"]["proposal_execution"]["token_embedding"] == {"component": "target", "table": TABLE}
+    assert plain["speculative"]["proposal_execution"]["token_embedding"] == {
+        "component": "target",
+        "table": TABLE,
+    }
     text = yaml.write(plain, pair_comments(document, e2b)).decode()
     assert "target multiplies rows of this table by 39.1875" in text
     assert "Layer 14 of the target." in text and "Layer 13 of the target." in text
@@ -156,7 +167,9 @@ def test_every_comment_stands_above_a_key(e2b: Pair):
 def test_the_drafter_owns_nothing_whatever_the_target(target: str):
     pair = made(target)
     found = workflow(pair_document(pair))
-    assert not any(name.startswith(("present", "past")) for name in found.components["assistant"].ports.outputs)
+    assert not any(
+        name.startswith(("present", "past")) for name in found.components["assistant"].ports.outputs
+    )
     assert found.serving is not None
     for group in found.serving.state_service.groups.values():
         assert {alias.access for alias in group.ports["assistant"].values()} == {"read_only"}

@@ -140,9 +140,9 @@ def test_the_document_owns_nothing_and_gives_everything(drafter: Path):
     assert list(workflow.components) == ["assistant"] and not workflow.state and workflow.serving is None
     assert set(workflow.outputs) == {"logits", "projected_state"}
     graph = onnx.load(drafter / "model.onnx", load_external_data=False).graph
-    assert {given.source.name for given in workflow.inputs.values() if given.source.kind == "application"} == {
-        value.name for value in graph.input
-    }
+    assert {
+        given.source.name for given in workflow.inputs.values() if given.source.kind == "application"
+    } == {value.name for value in graph.input}
     plain, annotated = ((drafter / f"inference_metadata{x}.yaml").read_text() for x in ("", ".annotated"))
     kept = [line for line in annotated.splitlines() if not line.lstrip().startswith("#")]
     assert YAML(typ="safe").load("\n".join(kept)) == YAML(typ="safe").load(plain)
@@ -176,7 +176,12 @@ def snippet(package: Path) -> str:
     ("miniature-drafter", "default", "f32", 2048),
 ])  # fmt: skip
 def test_the_snippet_of_the_card_runs_as_it_stands(
-    packages: Packages, monkeypatch: pytest.MonkeyPatch, source: str, target: str, precision: str, vocabulary: int
+    packages: Packages,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    target: str,
+    precision: str,
+    vocabulary: int,
 ):
     built = packages(source, target, precision)
     monkeypatch.chdir(built)
@@ -246,7 +251,9 @@ def test_a_drafter_needs_no_tokenizer(tmp_path: Path):
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
         (source / name).unlink()
     built = cabochon.build(source, tmp_path / "p", model="drafter")
-    assert not (built.path / "tokenizer.json").exists() and not any("tokenizer" in line for line in built.remarks)
+    assert not (built.path / "tokenizer.json").exists() and not any(
+        "tokenizer" in line for line in built.remarks
+    )
     assert forms.read((built.path / "inference_metadata.yaml").read_bytes(), "x").package is None
 
 

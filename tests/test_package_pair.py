@@ -105,7 +105,14 @@ REBUILD = """
 
 def test_rebuilds_are_byte_identical(tmp_path: Path):
     for i in range(2):
-        command = [sys.executable, "-c", textwrap.dedent(REBUILD), str(TARGET), str(ASSISTANT), str(tmp_path / str(i))]
+        command = [
+            sys.executable,
+            "-c",
+            textwrap.dedent(REBUILD),
+            str(TARGET),
+            str(ASSISTANT),
+            str(tmp_path / str(i)),
+        ]
         subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": str(i), "TZ": f"UTC+{i}"})
     assert contents(tmp_path / "0") == contents(tmp_path / "1")
 
@@ -146,7 +153,9 @@ def test_bf16_rows_are_looked_up_in_bf16(tmp_path: Path):
 
 def test_a_table_that_is_looked_up_otherwise_is_refused(packages: Packages):
     proto = onnx.load(packages() / "model.onnx", load_external_data=False)
-    next(node for node in proto.graph.node if TABLE in node.input and node.op_type == "Gather").input[1] = "other"
+    next(node for node in proto.graph.node if TABLE in node.input and node.op_type == "Gather").input[1] = (
+        "other"
+    )
     with pytest.raises(GraphError, match="are not looked up in it and multiplied"):
         token_embedding(proto, "target", 64)
 
@@ -160,7 +169,9 @@ def test_a_built_target_is_linked(packages: Packages, tmp_path: Path):
     assert built.linked and (built.path / "target" / "model.onnx.data").samefile(target / "model.onnx.data")
     assert not (built.path / "model.onnx.data").samefile(ASSISTANT / "model.safetensors")
     assert built.nbytes < 1_000_000 < (target / "model.onnx.data").stat().st_size
-    assert any("files of the target are other names of those it was built as" in line for line in built.remarks)
+    assert any(
+        "files of the target are other names of those it was built as" in line for line in built.remarks
+    )
     assert cabochon.validate(built.path).passed
 
 
@@ -179,7 +190,9 @@ def test_both_checkpoints_may_be_linked(tmp_path: Path):
         built.path / "token_embedding.onnx", providers=["CPUExecutionProvider"]
     )
     (row,) = session.run(None, {"input_ids": np.array([[9]])})
-    np.testing.assert_array_equal(row[0, 0], open_checkpoint(TARGET).tensors[TABLE].array()[9].astype("f") * 8)
+    np.testing.assert_array_equal(
+        row[0, 0], open_checkpoint(TARGET).tensors[TABLE].array()[9].astype("f") * 8
+    )
 
 
 def test_progress_counts_both(packages: Packages, tmp_path: Path):
@@ -259,7 +272,9 @@ def test_everything_that_differs_is_named_at_once(tmp_path: Path):
     ({"precision": "f32", "logits_to_keep": 3}, "was built with logits_to_keep 0; 3 is asked for"),
     ({"precision": "f32", "logits_to_keep": 1}, "a target verifies several tokens at once"),
 ])  # fmt: skip
-def test_a_built_target_must_be_the_one_asked_for(packages: Packages, tmp_path: Path, options: Any, message: str):
+def test_a_built_target_must_be_the_one_asked_for(
+    packages: Packages, tmp_path: Path, options: Any, message: str
+):
     with pytest.raises(PackageError, match=message):
         cabochon.build(packages(), tmp_path / "p", assistant=ASSISTANT, **options)
     assert list(tmp_path.iterdir()) == []
@@ -324,7 +339,10 @@ def test_the_contract_names_the_layers_that_are_read(pair: Path):
     assert set(found) == {"assistant", "token_embedding", "target"}
     assert found["assistant"]["borrows"]["full_attention"]["layer"] == 4
     assert found["assistant"]["borrows"]["sliding_attention"]["layer"] == 5
-    assert found["target"]["read_by_the_drafter"] == {"full_attention": "layer 4", "sliding_attention": "layer 5"}
+    assert found["target"]["read_by_the_drafter"] == {
+        "full_attention": "layer 4",
+        "sliding_attention": "layer 5",
+    }
     assert found["target"]["hidden_states"] == "hidden_states.9"
     assert (found["token_embedding"]["table"], found["token_embedding"]["scale"]) == (TABLE, 8.0)
 
@@ -342,7 +360,13 @@ def test_the_record_has_both_sources_and_every_graph(pair: Path):
     assert (found["target"]["name"], found["assistant"]["name"]) == ("text", "assistant")
     assert found["build"]["embed_scale"] == 8.0 and found["build"]["max_proposal_width"] == 6
     listed = sums.read(pair)
-    for name in ("model.onnx", "model.onnx.data", "token_embedding.onnx", "target/model.onnx", "target/model.onnx.data"):
+    for name in (
+        "model.onnx",
+        "model.onnx.data",
+        "token_embedding.onnx",
+        "target/model.onnx",
+        "target/model.onnx.data",
+    ):
         assert found["files"][name]["sha256"] == listed[name]
 
 

@@ -43,6 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    line = line.replace(f"{HUB_ID}-assistant", shlex.quote(str(MINIATURE / "assistant")))
     line = line.replace(HUB_ID, shlex.quote(str(MINIATURE / "target")))
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}

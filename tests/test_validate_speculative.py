@@ -195,7 +195,9 @@ def anchor(document: Document) -> None:
     shared = groups(document)["sliding_attention"]["ports"]["assistant"]
     for part in ("key", "value"):
         shared[f"kv.0.{part}"] = shared.pop(f"kv.5.{part}")
-        workflow(document)["steps"][0]["inputs"][f"shared_kv.sliding_attention.{part}"] = f"request.kv.0.{part}"
+        workflow(document)["steps"][0]["inputs"][f"shared_kv.sliding_attention.{part}"] = (
+            f"request.kv.0.{part}"
+        )
 
 
 def targets_config(package: Path) -> None:

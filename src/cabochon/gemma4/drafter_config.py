@@ -61,9 +61,10 @@ def read_drafter_config(raw: Mapping[str, Any]) -> DrafterConfig:
     if raw.get("model_type") not in tuple(DRAFTERS):
         raise UnsupportedError(
             f"model_type {raw.get('model_type')!r} is no drafter; expected {' or '.join(map(repr, DRAFTERS))}",
-            at="config.json", remedy="give an assistant's checkpoint, such as google/gemma-4-E2B-it-assistant; a model that generates by "
+            at="config.json",
+            remedy="give an assistant's checkpoint, such as google/gemma-4-E2B-it-assistant; a model that generates by "
             "itself is built with --model text, the default",
-        )  # fmt: skip
+        )
     top = Section(raw, "config.json")
     top.refuse_unknown(DRAFTER_KEYS)
     text = _text(top)

@@ -32,7 +32,16 @@ from cabochon.metadata.document import (
 from cabochon.metadata.ports import Port, Ports, read
 from cabochon.metadata.vocabulary import Vocabulary
 
-__all__ = ["CARRY", "FUSED", "Borrowed", "Drafter", "Head", "drafter_component", "drafter_document", "read_drafter"]
+__all__ = [
+    "CARRY",
+    "FUSED",
+    "Borrowed",
+    "Drafter",
+    "Head",
+    "drafter_component",
+    "drafter_document",
+    "read_drafter",
+]
 
 FUSED, CARRY = "inputs_embeds", "projected_state"
 
@@ -144,7 +153,9 @@ def last(port: Port) -> int:
 
 def drafter_document(drafter: Drafter) -> Document:
     """One step: the application feeds the fused rows, the mask and what is borrowed; it gets logits and the carry."""
-    inputs = {f"request.{name}": supplied(name, contract(port)) for name, port in drafter.ports.inputs.items()}
+    inputs = {
+        f"request.{name}": supplied(name, contract(port)) for name, port in drafter.ports.inputs.items()
+    }
     outputs = {name: emitted(port) for name, port in drafter.ports.outputs.items()}
     step = draft(drafter, {name: f"request.{name}" for name in drafter.ports.inputs})
     workflow = Workflow(
@@ -155,7 +166,8 @@ def drafter_document(drafter: Drafter) -> Document:
         steps=(step, *(Emit(value=f"draft.{name}", output=name, mode="replace") for name in outputs)),
     )
     limits = Model(
-        max_sequence_length=int(drafter.properties["cabochon.max_positions"]), vocab_size=drafter.head.vocabulary
+        max_sequence_length=int(drafter.properties["cabochon.max_positions"]),
+        vocab_size=drafter.head.vocabulary,
     )
     return Document(model=limits, package=tokenizer(drafter.vocabulary), pipeline=Pipeline(workflow=workflow))
 
@@ -184,14 +196,16 @@ def drafter_comments(document: Document, drafter: Drafter) -> Mapping[tuple[str 
     """The comments of the annotated copy, by the path of the key they stand above."""
     workflow = ("pipeline", "workflow")
     ports = (*workflow, "components", drafter.name, "ports")
-    found = {
+    found: dict[tuple[str | int, ...], tuple[str, ...]] = {
         (): (
-            "inference_metadata.yaml with comments: `cabochon validate` holds both to be one object. Programs read that.",
+            "inference_metadata.yaml with comments: `cabochon validate` holds both to be one object.",
+            "Programs read that.",
             "Derived from the ports of model.onnx; written by no hand.",
             "",
             "Left out on purpose:",
             "- state: the drafter owns no keys and values. It reads those of its target and returns none.",
-            "- speculative: this package holds no target. `cabochon build TARGET OUT --assistant ASSISTANT` makes one of both.",
+            "- speculative: this package holds no target. One of both is made by",
+            "  `cabochon build TARGET OUT --assistant ASSISTANT`.",
         ),
         workflow: ("One step of a draft: the application supplies everything.",),
         (*ports, "inputs", FUSED): tuple(_fused(drafter)),
@@ -210,8 +224,8 @@ def drafter_comments(document: Document, drafter: Drafter) -> Mapping[tuple[str 
 def _fused(drafter: Drafter) -> Iterator[str]:
     width = drafter.backbone
     yield f"Columns 0 to {width - 1}: the newest token's row of the target's embedding table, times the target's scale."
-    yield f"Columns {width} to {2 * width - 1}: the target's hidden state after the final norm, where it predicted that token;"
-    yield f"in the further steps of a round the row of the token just drafted, and the {CARRY} of that step."
+    yield f"Columns {width} to {2 * width - 1}: the target's hidden state after the final norm, where it predicted that"
+    yield f"token; in the further steps of a round the row of the token just drafted, and the {CARRY} of that step."
 
 
 def position(drafter: Drafter) -> Iterator[str]:
@@ -224,10 +238,8 @@ def reading(drafter: Drafter, kind: Kind) -> Iterator[str]:
     """What layers of a kind read, and how much of it they see."""
     yield f"Keys of the target's last {kind} layer that owns a cache, normed and turned already. Read only."
     if kind == SLIDING and drafter.window is not None:
-        yield (
-            f"The last {drafter.window + 1} real keys are seen: the target's window of {drafter.window}, and one more, as"
-        )
-        yield "the query has no key of its own. The cache may be evicted; it holds the mask's last columns."
+        yield f"The last {drafter.window + 1} real keys are seen: the target's window of {drafter.window}, and one more,"
+        yield "as the query has no key of its own. The cache may be evicted; it holds the mask's last columns."
     else:
         yield "Every real key is seen."
 

@@ -57,7 +57,9 @@ __all__ = [
 
 EMBEDDING = "token_embedding.onnx"
 _MASK = "shared_mask"
-WIDTH = 4  # tokens proposed at once, where the assistant's generation_config.json states no num_assistant_tokens
+WIDTH = (
+    4  # tokens proposed at once, where the assistant's generation_config.json states no num_assistant_tokens
+)
 
 
 @dataclass(frozen=True)
@@ -213,30 +215,42 @@ def _notes(pair: Pair) -> Iterator[tuple[tuple[str | int, ...], tuple[str, ...]]
     drafter, section = pair.drafter, ("speculative",)
     workflow = ("pipeline", "workflow")
     ports = (*workflow, "components", drafter.name, "ports")
-    yield (*workflow, "inputs", f"request.{_MASK}"), (
-        f"The mask of what the target remembers, for {drafter.name}: without the tokens of the step to come.",
+    yield (
+        (*workflow, "inputs", f"request.{_MASK}"),
+        (
+            f"The mask of what the target remembers, for {drafter.name}: without the tokens of the step to come.",
+        ),
     )
-    yield (*workflow, "steps"), ("The drafter first: it reads the caches as the target left them, and changes nothing.",)
+    yield (
+        (*workflow, "steps"),
+        ("The drafter first: it reads the caches as the target left them, and changes nothing.",),
+    )
     yield (*ports, "inputs", "attention_mask"), tuple(position(drafter))
     for each in drafter.borrowed:
         if each.part == "key":
             anchor = f"Layer {pair.target.anchors[each.kind]} of the target."
             yield (*ports, "inputs", each.port.name), (anchor, *reading(drafter, each.kind))
     yield (*ports, "outputs", "logits"), (head(drafter),)
-    yield section, (f"Between two verifications {drafter.name} proposes up to {pair.width} tokens, one after another.",)
+    yield (
+        section,
+        (f"Between two verifications {drafter.name} proposes up to {pair.width} tokens, one after another.",),
+    )
     execution = (*section, "proposal_execution")
     yield (*execution, "folded_carry_output"), (f"Goes into {FUSED} of the next step, behind the embedding.",)
     yield (*execution, "folded_carry_seed"), ("Of the token that was drawn last: after the final norm.",)
     yield (*execution, "token_embedding"), tuple(_scale(pair))
     yield (*section, "rollback_state"), tuple(_rollback(pair))
-    yield (*section, "distribution_preserving"), (
-        "The runtime verifies so that output is distributed as without a drafter; greedy output is the same.",
+    yield (
+        (*section, "distribution_preserving"),
+        (
+            "The runtime verifies so that output is distributed as without a drafter; greedy output is the same.",
+        ),
     )
 
 
 def _scale(pair: Pair) -> Iterator[str]:
     yield f"v1 has no key for a scale, and {pair.target.name} multiplies rows of this table by {pair.embedding.scale}."
-    yield "A reader of v1 that gathers rows itself must do so too: unscaled rows give fluent drafts, nearly all refused."
+    yield "A reader of v1 that gathers rows itself must do so: unscaled rows give fluent drafts, nearly all refused."
     yield f"{pair.embedding.artifact} does both: ids to scaled rows, over the target's own table. v1.8 says the scale."
 
 

@@ -1,4 +1,4 @@
-"""A text package that was built already, as the target of a pair: its files are copied or linked, and every one hashed."""
+"""A text package that was built already, as the target of a pair: its files copied or linked, and every one hashed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,9 @@ class BuiltTarget:
         """The bytes of its files."""
         return sum((self.path / name).stat().st_size for name in self.digests)
 
-    def place(self, folder: Path, linking: bool, advance: Callable[[int], object]) -> tuple[set[str], str | None]:
+    def place(
+        self, folder: Path, linking: bool, advance: Callable[[int], object]
+    ) -> tuple[set[str], str | None]:
         """Put every file into `folder`. Returns those that are linked, and why others are not, where they should be.
 
         Raises PackageError for a file that is not what was summed.
@@ -90,7 +92,9 @@ def read_built(path: Path, asked: Order, revision: str | None) -> BuiltTarget:
     digests = sums.read(path)
     for name in digests:
         if not (path / name).is_file():
-            raise PackageError(f"has no {name}, which {sums.SUMS} lists", at=str(path), remedy="build it again")
+            raise PackageError(
+                f"has no {name}, which {sums.SUMS} lists", at=str(path), remedy="build it again"
+            )
     return BuiltTarget(path, read_text_config(_object(path, "config.json")), digests)
 
 
@@ -107,4 +111,6 @@ def _object(path: Path, name: str) -> dict[str, Any]:
     try:
         return parse_object((path / name).read_bytes())
     except (OSError, ValueError) as error:
-        raise PackageError(f"cannot be read: {error}", at=str(path / name), remedy="build the target again") from None
+        raise PackageError(
+            f"cannot be read: {error}", at=str(path / name), remedy="build the target again"
+        ) from None

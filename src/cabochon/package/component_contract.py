@@ -73,7 +73,9 @@ def _drafter(drafter: Drafter, anchors: Mapping[Any, int]) -> dict[str, Any]:
 
 def _ports(ports: Ports, means: Mapping[str, str]) -> dict[str, Any]:
     sides = {"inputs": ports.inputs, "outputs": ports.outputs}
-    return {side: {name: _port(port, means.get(name)) for name, port in of.items()} for side, of in sides.items()}
+    return {
+        side: {name: _port(port, means.get(name)) for name, port in of.items()} for side, of in sides.items()
+    }
 
 
 def _port(port: Port, means: str | None) -> dict[str, Any]:
@@ -100,5 +102,9 @@ def _head(drafter: Drafter) -> dict[str, Any]:
     head = drafter.head
     said: dict[str, Any] = {"kind": head.kind, "vocabulary": head.vocabulary, "scored": head.scored}
     if head.kind == "ordered":
-        said |= {"centroids": head.centroids, "top_k": head.top_k, "not_scored": "the least score of the call minus 1"}
+        said |= {
+            "centroids": head.centroids,
+            "top_k": head.top_k,
+            "not_scored": "the least score of the call minus 1",
+        }
     return said

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cabochon.package.facts import Facts
 from cabochon.package.preparing import Prepared
 
 __all__ = ["Described"]
 
-F = TypeVar("F", bound=Facts)
+F = TypeVar("F", bound=Facts[Any])
 
 
 class Described(Protocol[F]):

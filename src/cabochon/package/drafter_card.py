@@ -49,11 +49,16 @@ def contract_rows(facts: DrafterFacts) -> Iterator[tuple[str, str]]:
     yield "Layers", f"{len(text.layers)} ({kinds}), {spelled or 'attention in plain operators'}"
     ports = ", ".join(f"`shared_kv.{kind}.{{key,value}}`" for kind in drafter.kinds)
     yield "**Borrowed read-only KV**", f"reads the target's {ports}; owns no cache, emits no `present.*`"
-    sizes = ", ".join(f"{kind.removesuffix('_attention')} **{p.shape[3]}**" for kind, p in drafter.kinds.items())
+    sizes = ", ".join(
+        f"{kind.removesuffix('_attention')} **{p.shape[3]}**" for kind, p in drafter.kinds.items()
+    )
     yield "Head size", sizes
-    yield "Window", f"sliding layers see {drafter.window + 1} keys, the target's {drafter.window} and one more" if (
-        drafter.window is not None
-    ) else "none"
+    yield (
+        "Window",
+        f"sliding layers see {drafter.window + 1} keys, the target's {drafter.window} and one more"
+        if (drafter.window is not None)
+        else "none",
+    )
     inputs = ", ".join(f"`{name}` {_shape(port.shape)}" for name, port in drafter.ports.inputs.items())
     outputs = ", ".join(f"`{name}` {_shape(port.shape)}" for name, port in drafter.ports.outputs.items())
     yield "Inputs", inputs
@@ -82,7 +87,8 @@ def step_notes(facts: DrafterFacts) -> Iterator[str]:
     yield (
         "`inputs_embeds` is the newest token's row of the target's embedding table, times the target's scale "
         "(`cabochon.embed_scale` of its graph), and behind it the target's hidden state after the final norm at the "
-        "position that predicted that token. In further steps: the row of the token just drafted, and `projected_state`."
+        "position that predicted that token. In further steps: the row of the token just drafted, and "
+        "`projected_state`."
     )
     yield (
         "The newest token has no key yet. Its position is the number of ones in the first `kv_sequence` columns of "
@@ -91,8 +97,8 @@ def step_notes(facts: DrafterFacts) -> Iterator[str]:
     )
     if drafter.window is not None:
         yield (
-            f"A sliding cache may be evicted down to its last {drafter.window + 1} real entries; it then holds those of "
-            "the mask's last columns."
+            f"A sliding cache may be evicted down to its last {drafter.window + 1} real entries; it then holds those "
+            "of the mask's last columns."
         )
 
 

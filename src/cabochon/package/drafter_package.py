@@ -47,7 +47,11 @@ class DrafterPackage:
     def documents(self, facts: DrafterFacts) -> Mapping[str, str]:
         """See Described."""
         contracts = drafter_contracts(facts.drafter)
-        return {"provenance.json": record({"assistant": source(facts)}, facts, {"features": ["drafter"]}, contracts)}
+        return {
+            "provenance.json": record(
+                {"assistant": source(facts)}, facts, {"features": ["drafter"]}, contracts
+            )
+        }
 
     def card(self, facts: DrafterFacts, files: Mapping[str, str]) -> str:
         """See Described."""
@@ -67,7 +71,6 @@ class DrafterPackage:
         return {}
 
 
-
 def traced(known: Prepared) -> DrafterFacts:
     """The graph of a drafter, and what is known of it before anything is written."""
     order = known.order
@@ -85,7 +88,9 @@ def drafter_contracts(drafter: Drafter) -> dict[str, Any]:
         "num_hidden_layers": len(text.layers),
         "layer_types": [layer.kind for layer in text.layers],
         "owned_kv_layers": 0,
-        "borrowed_kv": {kind: {"heads": p.shape[1], "head_dim": p.shape[3]} for kind, p in drafter.kinds.items()},
+        "borrowed_kv": {
+            kind: {"heads": p.shape[1], "head_dim": p.shape[3]} for kind, p in drafter.kinds.items()
+        },
         "num_attention_heads": text.heads,
         "hidden_size": text.hidden,
         "backbone_hidden_size": drafter.backbone,

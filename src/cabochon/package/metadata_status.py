@@ -43,7 +43,10 @@ def _stated(pair: Pair) -> Iterator[tuple[str, str]]:
     yield "Token embedding", f"`{pair.embedding.table}` of `{target.name}`, rows times {pair.embedding.scale}"
     yield "Vocabulary", f"identical, {drafter.head.vocabulary} tokens"
     yield "Rolled back", f"{len(target.caches)} cells, every one of the target"
-    yield "distribution_preserving", "true: it binds the runtime, which verifies; no graph of the package does"
+    yield (
+        "distribution_preserving",
+        "true: it binds the runtime, which verifies; no graph of the package does",
+    )
 
 
 def _v1(pair: Pair) -> Iterator[str]:
@@ -60,17 +63,21 @@ def _v1(pair: Pair) -> Iterator[str]:
             f"How wide a window is. The target's sliding layers see {window} keys and the drafter's {window + 1}; "
             "`cabochon.sliding_window` of both graphs states the former."
         )
-    yield "A table whose rows are quantized: `token_embedding.table` names one initializer. `token_embedding.onnx` reads any."
+    yield (
+        "A table whose rows are quantized: `token_embedding.table` names one initializer. `token_embedding.onnx` reads "
+        "whatever the target does."
+    )
 
 
 def _v18(pair: Pair) -> Iterator[str]:
     yield (
-        "It adds `identity`, `version`, `verification` of the target's logits with the accepted prefix from the runtime, "
-        f"`token_embedding.scale` ({pair.embedding.scale}), a `token_policy` of the runtime and the ids that end an answer."
+        "It adds `identity`, `version`, `verification` of the target's logits with the accepted prefix from the "
+        f"runtime, `token_embedding.scale` ({pair.embedding.scale}), a `token_policy` of the runtime and the ids that "
+        "end an answer."
     )
     yield (
-        "`probabilities` are not stated: neither graph returns any, but logits. A runtime that holds to the letter then "
-        "speculates in greedy decoding only, and refuses it in sampling."
+        "`probabilities` are not stated: neither graph returns any, but logits. A runtime that holds to the letter "
+        "then speculates in greedy decoding only, and refuses it in sampling."
     )
     yield "That a drafter's query has no key of its own, and where it stands: `component_contract.yaml` says so."
 
@@ -80,12 +87,15 @@ def _validated() -> Iterator[str]:
         f"By cabochon {__version__}, `cabochon validate --quick`, {len(load())} rules, when it was built: "
         f"`{reports.EVIDENCE}` says which of them ran, which did not and why, and what they found."
     )
-    yield "The document, its cross-references and the real ports of all graphs. The target also as a package of its own."
+    yield "The document, its cross-references and the real ports of all graphs; the target as a package of its own."
     yield f"The form v1.8 is not part of this package: validate what `{_CONVERT}` writes."
 
 
 def _clients() -> Iterator[str]:
     yield "None ran when this was built. What ran since, and with what result, stands in `evidence/`, a file for each."
     yield "onnx-genai: its own validator is another set of rules; what it says is no part of the verdict above."
-    yield "onnxruntime-genai: no route for a drafter that reads another model's caches, so there is no genai_config.json here."
+    yield (
+        "onnxruntime-genai: no route for a drafter that reads another model's caches, so there is no genai_config.json "
+        "here."
+    )
     yield "cabochon's own runtime reads the graphs and their metadata properties, not this document."

@@ -59,15 +59,21 @@ def _introduction(facts: DrafterFacts, target: Mapping[str, Any]) -> str:
 
 def _pair_rows(pair: Pair) -> Iterator[tuple[str, str]]:
     anchors = ", ".join(f"{kind} of layer {pair.target.anchors[kind]}" for kind in pair.drafter.kinds)
-    yield "Pair", f"`{pair.target.artifact}` verifies what `{pair.drafter.artifact}` proposes, {pair.width} at a time at most"
+    yield (
+        "Pair",
+        f"`{pair.target.artifact}` verifies what `{pair.drafter.artifact}` proposes, {pair.width} at a time at most",
+    )
     yield "Reads of the target", f"{anchors}; `{pair.seed}`"
-    yield "Embedding scale", f"{pair.embedding.scale}, by `{pair.embedding.artifact}` over `{pair.embedding.table}`"
+    yield (
+        "Embedding scale",
+        f"{pair.embedding.scale}, by `{pair.embedding.artifact}` over `{pair.embedding.table}`",
+    )
 
 
 def _notes(pair: Pair) -> Iterator[str]:
     yield (
-        f"`{pair.embedding.artifact}` takes `input_ids` and gives scaled rows of the target's own table, which stays where "
-        "the target has it."
+        f"`{pair.embedding.artifact}` takes `input_ids` and gives scaled rows of the target's own table, which stays "
+        "where the target has it."
     )
     yield "What the workflow says in each version of the contract, and what it cannot: `METADATA_STATUS.md`."
 

@@ -57,9 +57,14 @@ class PairPackage:
         theirs = {path.name: path for path in target.iterdir()}
         found = {name: (own.get(name, path), what) for name, path, what in _named(own, ("config.json",))}
         others = travelling(theirs).keys() - {"config.json"}
-        found |= {name: (path, f"{what}; the target's") for name, path, what in _named(theirs, sorted(others))}
+        found |= {
+            name: (path, f"{what}; the target's") for name, path, what in _named(theirs, sorted(others))
+        }
         if "generation_config.json" in own:
-            found[ASSISTANT_GENERATION] = own["generation_config.json"], "how many tokens the assistant proposes"
+            found[ASSISTANT_GENERATION] = (
+                own["generation_config.json"],
+                "how many tokens the assistant proposes",
+            )
         return found
 
     def documents(self, facts: DrafterFacts) -> Mapping[str, str]:
@@ -98,7 +103,9 @@ class PairPackage:
         return {f"{self._folder}/{name}": digest for name, digest in sums.read(target).items()}
 
     def _pair(self, facts: DrafterFacts) -> Pair:
-        return Pair(self._decoder, facts.drafter, self._embedding[1], width(facts.object("generation_config.json")))
+        return Pair(
+            self._decoder, facts.drafter, self._embedding[1], width(facts.object("generation_config.json"))
+        )
 
     @cached_property
     def _decoder(self) -> Any:

@@ -51,7 +51,9 @@ def fill_pair(parts: Parts, out: Path, asked: Order, told: Progress) -> tuple[in
 
     Raises PackageError for an assistant that does not fit the target.
     """
-    drafter = prepare(parts.assistant, DRAFTER, replace(asked, logits_to_keep=0), parts.assistant_revision, out)
+    drafter = prepare(
+        parts.assistant, DRAFTER, replace(asked, logits_to_keep=0), parts.assistant_revision, out
+    )
     target = _target(parts, asked, out)
     require_fit(target.config, drafter.config)
     with files.staged(out) as stage:
@@ -87,7 +89,12 @@ def _fill(
     else:
         within = target.layout(stage / _TARGET)
         files.require_space(stage.parent, drafter.size(layout) + target.size(within))
-        told.start(layout.nbytes + within.nbytes + _linked(stage, layout.links) + _linked(stage / _TARGET, within.links))
+        told.start(
+            layout.nbytes
+            + within.nbytes
+            + _linked(stage, layout.links)
+            + _linked(stage / _TARGET, within.links)
+        )
         facts = fill(target, within, stage / _TARGET, _Within(told))
         inner, said = set(within.links), (*target.absent, *remarks(facts, within, target.order.license))
     facts = fill(drafter, layout, stage, _Within(told), PairPackage(stage, _TARGET))

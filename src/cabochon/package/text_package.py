@@ -64,4 +64,3 @@ class TextPackage:
     def summed(self) -> Mapping[str, str]:
         """See Described."""
         return {}
-

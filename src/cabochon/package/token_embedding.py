@@ -30,10 +30,14 @@ def token_embedding(decoder: ModelProto, folder: str, hidden: int) -> ModelProto
     made = ModelProto(ir_version=decoder.ir_version, producer_name=decoder.producer_name)
     made.producer_version = decoder.producer_version
     domains = {node.domain for node in nodes}
-    made.opset_import.extend(each for each in decoder.opset_import if each.domain in domains or not each.domain)
+    made.opset_import.extend(
+        each for each in decoder.opset_import if each.domain in domains or not each.domain
+    )
     renamed = [_renamed(node, rows) for node in nodes]
     output = _output(next(t for t in kept if t.name == _TABLE), hidden)
-    made.graph.CopyFrom(GraphProto(name="token_embedding", node=renamed, initializer=kept, input=[ids], output=[output]))
+    made.graph.CopyFrom(
+        GraphProto(name="token_embedding", node=renamed, initializer=kept, input=[ids], output=[output])
+    )
     known = {entry.key: entry.value for entry in decoder.metadata_props}
     for key in ("embed_scale", "precision", "target"):
         made.metadata_props.add(key=f"cabochon.{key}", value=known[f"cabochon.{key}"])

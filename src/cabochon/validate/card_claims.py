@@ -109,7 +109,10 @@ def caveat_withheld(package: Opened) -> Iterator[Found]:
     for found in whole(package) if text is not None else ():
         properties = found.graph.properties
         target = TARGETS.get(properties.get("cabochon.target", ""))
-        precision, drafter = properties.get("cabochon.precision", ""), properties.get("cabochon.model") == DRAFTER
+        precision, drafter = (
+            properties.get("cabochon.precision", ""),
+            properties.get("cabochon.model") == DRAFTER,
+        )
         said = target.caveat(precision, drafter=drafter) if target else None
         if said and said not in (text or ""):
             yield Found(f"{CARD}: Limits", "nothing of it", said)

@@ -24,8 +24,8 @@ def _target(package: Opened) -> Graph | None:
 def other_rows_looked_up(package: Opened) -> Iterator[Found]:
     """token_embedding.onnx gives other rows than the target looks up.
 
-    Causes: it was left out of a copy; the target was replaced; its table or its scale is that of another build. What the
-    drafter then proposes is fluent, and nearly all of it is refused.
+    Causes: it was left out of a copy; the target was replaced; its table or its scale is that of another build. What
+    the drafter then proposes is fluent, and nearly all of it is refused.
     Remedy: build the pair again: the look-up is cut out of the target's own graph.
     """
     target, own = _target(package), package.graphs.get(EMBEDDING)
@@ -37,7 +37,9 @@ def other_rows_looked_up(package: Opened) -> Iterator[Found]:
         return
     places = [_place(graph) for graph in (own, target)]
     if places[0] != places[1]:
-        yield Found(f"{EMBEDDING}: {TABLE}", _spelled(places[0]), f"{_spelled(places[1])}, as the target has it")
+        yield Found(
+            f"{EMBEDDING}: {TABLE}", _spelled(places[0]), f"{_spelled(places[1])}, as the target has it"
+        )
     scale, real = factor(own, TABLE), factor(target, TABLE)
     if real is not None and scale != real:
         yield Found(f"{EMBEDDING}: rows", f"times {scale}", f"times {real}, as the target")
