@@ -238,8 +238,8 @@ def reading(drafter: Drafter, kind: Kind) -> Iterator[str]:
     """What layers of a kind read, and how much of it they see."""
     yield f"Keys of the target's last {kind} layer that owns a cache, normed and turned already. Read only."
     if kind == SLIDING and drafter.window is not None:
-        yield f"The last {drafter.window + 1} real keys are seen: the target's window of {drafter.window}, and one more,"
-        yield "as the query has no key of its own. The cache may be evicted; it holds the mask's last columns."
+        yield f"The last {drafter.window + 1} real keys are seen: the target's window of {drafter.window}, and one"
+        yield "more, as the query has no key of its own. The cache may be evicted; it holds the mask's last columns."
     else:
         yield "Every real key is seen."
 
