@@ -204,10 +204,10 @@ def test_a_doubted_choice_is_that_of_single_steps(
         np.testing.assert_array_equal(seen["again"][place], logits)
 
 
-def test_bits_of_a_step_of_several_tokens(pairs: Pairs):
-    """Float16 steps give the same bits however many tokens they hold, float32 ones nearly."""
+def test_a_step_of_several_tokens_differs_by_less_than_is_allowed_for(pairs: Pairs):
+    """Two units in the last place of float16; in float32 an eighth of where a choice is doubted."""
     text = "And it came to pass in those days, that there went out a decree from Caesar Augustus. " * 2
-    for precision, allowed in (("f16", 0.0), ("f32", acceptance.RESOLUTION / 8)):
+    for precision, allowed in (("f16", 2.0**-9), ("f32", acceptance.RESOLUTION / 8)):
         model = pairs.model("miniature", "default", precision)
         ids, one, several = model.prompt_ids(text), model.state(), model.state()
         lone = np.concatenate([one.step([[i]]).logits[0] for i in ids[:50]])
