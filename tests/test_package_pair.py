@@ -215,6 +215,22 @@ def test_progress_counts_both(packages: Packages, tmp_path: Path):
         assert told[-1] == "done" and told.count("done") == 1 and sum(told[:-1]) == 0
 
 
+def test_a_drafter_that_fails_leaves_nothing_of_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from cabochon.package import filling
+
+    real = filling.trace
+
+    def fail(known: Any) -> Any:
+        if known.kind.name == "drafter":
+            raise GraphError("no such operator")
+        return real(known)
+
+    monkeypatch.setattr(filling, "trace", fail)
+    with pytest.raises(GraphError, match="no such operator"):
+        cabochon.build(TARGET, tmp_path / "p", assistant=ASSISTANT)
+    assert list(tmp_path.iterdir()) == []
+
+
 # what does not fit
 
 

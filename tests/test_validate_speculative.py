@@ -22,6 +22,7 @@ from broken import (
     workflow,
     write_document,
 )
+from cabochon.validate import validate
 from packages import Packages
 
 Document = dict[str, Any]
@@ -254,3 +255,60 @@ REAL = (
 @pytest.mark.parametrize("broken", REAL, ids=str)
 def test_a_real_pair_that_was_broken_is_found_out(broken: Break, packages: Packages, tmp_path: Path) -> None:
     check(broken, packages, tmp_path)
+
+
+def window(number: str) -> Callable[[Path], object]:
+    def change(proto: onnx.ModelProto) -> None:
+        next(p for p in proto.metadata_props if p.key == "cabochon.sliding_window").value = number
+
+    return edit_graph(change)
+
+
+def maskless(proto: onnx.ModelProto) -> None:
+    """Every column counts, whatever the mask says."""
+    for node in proto.graph.node:
+        node.input[:] = ["ones" if name == "attention_mask" else name for name in node.input]
+    one = onnx.helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
+    proto.graph.node.insert(0, onnx.helper.make_node("ConstantOfShape", ["size"], ["ones"], value=one))
+    proto.graph.node.insert(0, onnx.helper.make_node("Shape", ["attention_mask"], ["size"]))
+
+
+def another_carry(proto: onnx.ModelProto) -> None:
+    """A port that says what the graph does not do."""
+    port = next(value for value in proto.graph.output if value.name == "projected_state")
+    port.type.tensor_type.shape.dim[1].dim_value = 2
+
+
+STEPS = (
+    ("nothing", lambda package: None, None),
+    ("a window too narrow", window("7"), "sliding layers see more than 8 keys"),
+    ("a window too wide", window("9"), "sliding layers see fewer than 10 keys"),
+    ("no mask", edit_graph(maskless), "entries that are masked are seen, or counted"),
+    ("another shape", edit_graph(another_carry), "projected_state is [1, 1, 64]"),
+)
+
+
+@pytest.mark.parametrize(("name", "how", "found"), STEPS, ids=[name for name, _, _ in STEPS])
+@pytest.mark.parametrize("source", ["tiny-drafter", "tiny-pair"])
+def test_a_drafter_is_held_to_what_it_says_of_its_steps(
+    name: str,
+    how: Callable[[Path], object],
+    found: str | None,
+    source: str,
+    packages: Packages,
+    tmp_path: Path,
+) -> None:
+    package = shutil.copytree(packages(source), tmp_path / "p")
+    how(package)
+    verdict = validate(package, execute=True, select=("BEH016",))
+    assert [finding.found for finding in verdict.findings if finding.found != found] == []
+    assert bool(verdict.findings) is (found is not None)
+
+
+def test_the_drafters_of_every_target_do_what_they_say(packages: Packages) -> None:
+    for target, precision in (("cuda", "f32"), ("webgpu", "f16"), ("onnx-standard", "f16")):
+        built = packages("tiny-dense-drafter", target, precision)
+        assert validate(built, execute=True, select=("BEH016",)).rules == ("BEH016",)
+        assert validate(built, execute=True, select=("BEH016",)).passed
+    with_bf16 = packages("tiny-drafter", "cuda", "bf16")
+    assert "bfloat16" in validate(with_bf16, execute=True, select=("BEH016",)).skipped["BEH016"]

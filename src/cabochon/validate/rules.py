@@ -41,6 +41,7 @@ _MORE = {
         "HON",
     ),
     "kernel_limits": "RUN",
+    "drafter_behaviour": "BEH",
 }
 MODULES = {module: family for family, module in FAMILIES.items()} | _MORE
 NEEDS = {
