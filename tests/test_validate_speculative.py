@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -279,30 +280,30 @@ def another_carry(proto: onnx.ModelProto) -> None:
     port.type.tensor_type.shape.dim[1].dim_value = 2
 
 
-STEPS = (
-    ("nothing", lambda package: None, None),
-    ("a window too narrow", window("7"), "sliding layers see more than 8 keys"),
-    ("a window too wide", window("9"), "sliding layers see fewer than 10 keys"),
-    ("no mask", edit_graph(maskless), "entries that are masked are seen, or counted"),
-    ("another shape", edit_graph(another_carry), "projected_state is [1, 1, 64]"),
+ONLY_STEPS = {"execute": True, "select": ("BEH016",)}
+SAID = {
+    "a window too narrow": "sliding layers see more than 8 keys",
+    "a window too wide": "sliding layers see fewer than 10 keys",
+    "no mask": "entries that are masked are seen, or counted",
+    "another shape": "projected_state is [1, 1, 64]",
+}
+STEPS = tuple(
+    Break(name, how, {"BEH016"}, PAIR, options=ONLY_STEPS)
+    for name, how in zip(
+        SAID,
+        (window("7"), window("9"), edit_graph(maskless), edit_graph(another_carry)),
+        strict=True,
+    )
 )
 
 
-@pytest.mark.parametrize(("name", "how", "found"), STEPS, ids=[name for name, _, _ in STEPS])
+@pytest.mark.parametrize("broken", STEPS, ids=str)
 @pytest.mark.parametrize("source", ["tiny-drafter", "tiny-pair"])
 def test_a_drafter_is_held_to_what_it_says_of_its_steps(
-    name: str,
-    how: Callable[[Path], object],
-    found: str | None,
-    source: str,
-    packages: Packages,
-    tmp_path: Path,
+    broken: Break, source: str, packages: Packages, tmp_path: Path
 ) -> None:
-    package = shutil.copytree(packages(source), tmp_path / "p")
-    how(package)
-    verdict = validate(package, execute=True, select=("BEH016",))
-    assert [finding.found for finding in verdict.findings if finding.found != found] == []
-    assert bool(verdict.findings) is (found is not None)
+    verdict = check(replace(broken, package=(source, "default", "f32")), packages, tmp_path)
+    assert [finding.found for finding in verdict.findings] == [SAID[broken.name]]
 
 
 def test_the_drafters_of_every_target_do_what_they_say(packages: Packages) -> None:
