@@ -8,7 +8,6 @@ it as it is, and once more with the keys of all tokens that stand and no others,
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cabochon.checkpoint import Checkpoint
+from cabochon.parity.noting import Listening, centroid_scores, noting
 from cabochon.parity.prompts import Prompt
 from cabochon.parity.reference import DTYPES, _answer, _libraries, _load, _stored
 from cabochon.parity.rounds import Assisted, Recorded, Run, Said, Steps, rounds_of
@@ -50,7 +50,7 @@ def record_assisted(
     small, other = _load(torch, transformers, assistant.root, assistant.config, precision, ASSISTANTS)
     small.generation_config.num_assistant_tokens = width
     answers: dict[str, dict[str, Assisted]] = {}
-    with torch.inference_mode(), _centroid_scores(small) as scores:
+    with torch.inference_mode(), centroid_scores(small) as scores:
         for name in arithmetics:
             models = (big.float(), small.float()) if name == "f32" else (big, small)
             pair = _Pair(torch, transformers, *models, scores, new_tokens, folder / name)
@@ -73,17 +73,6 @@ def record_assisted(
         width,
         answers,
     )
-
-
-@contextmanager
-def _centroid_scores(assistant: Any) -> Iterator[list[Any]]:
-    """A list that gets the centroid scores [C] of every step; none come from a dense head."""
-    found: list[Any] = []
-    head = assistant.masked_embedding
-    handle = head and head.centroids.register_forward_hook(lambda _m, _i, out: found.append(out[0, 0]))
-    yield found
-    if handle:
-        handle.remove()
 
 
 def _exactly(pair: "_Pair", said: Mapping[str, Assisted]) -> dict[str, Assisted]:
@@ -109,7 +98,7 @@ class _Pair:
     ) -> None:
         self._torch, self._big, self._small, self._scores = torch, big, small, scores
         self._new_tokens, self._place = new_tokens, place
-        self._noting = _noting(torch, transformers)
+        self._noting = noting(torch, transformers)
         place.mkdir(parents=True, exist_ok=True)
 
     def answer(self, prompt: Prompt) -> Assisted:
@@ -165,99 +154,10 @@ class _Pair:
             kind: tuple(self._torch.tensor(x[:, :, : steps.keys]).to(dtype) for x in pair)
             for kind, pair in steps.shared.items()
         }
-        assistant = _Listening(self._torch, self._small, self._scores)
+        assistant = Listening(self._torch, self._small, self._scores)
         for x in steps.inputs:
             assistant(
                 inputs_embeds=self._torch.tensor(x[None, None]).to(dtype), attention_mask=None,
                 position_ids=self._torch.tensor([[steps.keys]]), shared_kv_states=valid, use_cache=False,
             )  # fmt: skip
         return Said(*(x.float().numpy() for x in assistant.said()))
-
-
-class _Listening:
-    """An assistant that remembers what it was given and what it said."""
-
-    def __init__(self, torch: Any, model: Any, scores: list[Any]) -> None:
-        self.device, self._torch, self._model, self._scores = model.device, torch, model, scores
-        self._steps: list[tuple[Any, ...]] = []
-
-    def __call__(self, **given: Any) -> Any:
-        self._scores.clear()
-        out = self._model(**given)
-        scores = self._scores[-1] if self._scores else out.logits.new_empty(0)
-        self._steps.append(
-            (given["inputs_embeds"][0, 0], out.logits[0, 0], out.last_hidden_state[0, 0], scores)
-        )
-        return out
-
-    def inputs(self) -> Any:
-        """[k, 2M]"""
-        return self._torch.stack([step[0] for step in self._steps])
-
-    def said(self) -> tuple[Any, ...]:
-        """Logits [k, V], states [k, M], centroid scores [k, C]."""
-        return tuple(self._torch.stack([step[n] for step in self._steps]) for n in (1, 2, 3))
-
-
-def _noting(torch: Any, transformers: Any) -> Any:
-    """transformers' candidate generator, which notes every round."""
-    base = transformers.generation.candidate_generator.SinglePositionMultiTokenCandidateGenerator
-
-    class Noting(base):  # pyright: ignore[reportUntypedBaseClass]
-        """`only_valid`: the drafter is shown the keys of the tokens that stand, all of them and no others."""
-
-        def __init__(
-            self, assistant: Any, embeddings: Any, config: Any, scores: list[Any], only_valid: bool
-        ) -> None:
-            super().__init__(assistant, embeddings, config)
-            self._model, self._scores, self._only_valid = assistant, scores, only_valid
-            self._whole: dict[str, tuple[Any, ...]] = {}
-            self._known = 0
-            self.noted: list[SimpleNamespace] = []
-            self.calls = 0
-
-        def get_candidates(
-            self, input_ids: Any, model_kwargs: Any, model_outputs: Any, is_first_iteration: bool, **more: Any
-        ) -> tuple[Any, Any]:
-            """One round. It is asked for candidates before every step of the target."""
-            self.calls += 1
-            length = input_ids.shape[1]
-            rejected = 0
-            if not is_first_iteration:
-                rejected = self._remember(model_outputs.shared_kv_states, length)
-            if self._only_valid and not is_first_iteration:
-                shown = {
-                    kind: tuple(x[:, :, : length - 1] for x in pair) for kind, pair in self._whole.items()
-                }
-                model_outputs = SimpleNamespace(
-                    hidden_states=model_outputs.hidden_states, shared_kv_states=shown
-                )
-            self.assistant_model = listening = _Listening(torch, self._model, self._scores)
-            ids, logits = super().get_candidates(
-                input_ids, model_kwargs, model_outputs, is_first_iteration, **more
-            )
-            drafts = tuple(ids[0, length:].tolist())
-            self.noted.append(
-                SimpleNamespace(
-                    length=length, drafts=drafts, rejected=rejected, shared=self._whole,
-                    inputs=listening.inputs() if drafts else None, said=listening.said() if drafts else None,
-                )
-            )  # fmt: skip
-            return ids, logits
-
-        def _remember(self, shared: Any, length: int) -> int:
-            """Put the keys of the last step behind those of the tokens that stood before it; how many do not stand."""
-            total = shared["full_attention"][0].shape[2]
-            new = total - self._known
-            self._whole = {
-                kind: tuple(
-                    torch.cat([*(old[:, :, : self._known] for old in self._whole.get(kind, ())[n : n + 1]),
-                               x[:, :, -new:]], dim=2)
-                    for n, x in enumerate(pair)
-                )
-                for kind, pair in shared.items()
-            }  # fmt: skip
-            self._known = length - 1
-            return total - self._known
-
-    return Noting

@@ -1,18 +1,17 @@
-"""The evidence files of a drafter, made of what was compared. Pure."""
+"""l4_parity.json and l5_drafter_rootcause.json of a drafter, made of what was compared. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cabochon.parity.drafted import Answered, Round, Row, Trial
+from cabochon.parity.drafted import Round, Row, Trial
 from cabochon.parity.drafting import Chained, Match
 from cabochon.parity.measures import Difference
 from cabochon.parity.reference import DTYPES
 from cabochon.parity.reports import _document
 from cabochon.parity.rounds import Run
 
-__all__ = ["assisted", "bridge", "steps"]
+__all__ = ["SHOWN", "Made", "Results", "bridge", "judged_rows", "steps", "summed"]
 
 Results = Sequence[tuple[Trial, Sequence[Row]]]
 Made = tuple[dict[str, Any], str]
@@ -24,13 +23,6 @@ ROUTING = "the reference's last centroid taken and the first one left have close
 CHAINED = {
     True: "every step up to the first other draft is within the limits",
     False: "reported, not judged: in half precision rounding adds up from step to step",
-}
-LOSSLESS = "the drafter changes no token of the package's own greedy generation"
-RULE = {
-    True: f"{LOSSLESS}; tokens are the reference's; every round proposes and keeps what transformers' does with valid "
-    "keys, unless the runtime ended a round early to make sure of a choice (read_again)",
-    False: f"{LOSSLESS}; no prompt is 'different' from the reference and at least half are 'equal' (see l5_generation "
-    "of text packages); rounds are reported",
 }
 
 
@@ -58,37 +50,15 @@ def bridge(results: Results, facts: Mapping[str, Any]) -> Made:
     return {**document, "what_keys_change": _what_keys_change(results)}, line
 
 
-def assisted(results: Results, facts: Mapping[str, Any]) -> Made:
-    """l5_assisted_detail.json and its one line: whole answers and their rounds, beside transformers'."""
-    what = "greedy generation with the drafter against plain greedy generation, and its rounds against transformers'"
-    results = [(trial, rows) for trial, rows in results if trial.limits]
-    trials = [_assisted_trial(trial, rows) for trial, rows in results]
-    every = [row.answered for _, rows in results for row in rows if row.answered]
-    ours, as_is, valid = (_sum(run(a) for a in every) for run in _RUNS.values())
-    line = (
-        f"{sum(a.lossless for a in every)} of {len(every)} answers equal plain greedy decoding; accepted "
-        f"{_rate(ours)}, transformers {_rate(as_is)}, with valid keys {_rate(valid)}"
-    )
-    return {**_document("L5", what, trials, facts), "keys_shown": SHOWN}, line
-
-
-_RUNS: Mapping[str, Callable[[Answered], Run]] = {
-    "package": lambda a: a.run,
-    "transformers": lambda a: a.reference.as_is,
-    "transformers_with_valid_keys": lambda a: a.reference.valid,
-}
-
-
-def _rate(total: Mapping[str, Any]) -> str:
-    return f"{total['mean_accepted']:.2f} a round ({total['accepted']} of {total['proposed']})"
-
-
-def _sum(runs: Iterable[Run]) -> dict[str, Any]:
+def summed(runs: Iterable[Run]) -> dict[str, Any]:
+    """The counters of several runs together."""
     runs = list(runs)
     return Run((), tuple(r for run in runs for r in run.rounds), sum(run.calls for run in runs)).counters()
 
 
 def _line(matches: Sequence[Match]) -> str:
+    if not matches:
+        return "nothing was compared"
     agrees = [same for m in matches for same in m.logits.agrees]
     sets = [j for m in matches for j in m.jaccard or ()]
     active = (
@@ -120,7 +90,7 @@ def _head(trial: Trial, rows: Sequence[Row]) -> dict[str, Any]:
     return {**head, "threshold": limits}
 
 
-def _judged(trial: Trial, rows: list[dict[str, Any]], passed: bool = True, **more: Any) -> dict[str, Any]:
+def judged_rows(trial: Trial, rows: list[dict[str, Any]], passed: bool = True, **more: Any) -> dict[str, Any]:
     """The verdict of a trial and its rows; a trial without limits has none."""
     if trial.limits is None:
         return {**more, "prompts": [{k: v for k, v in row.items() if k != "passed"} for row in rows]}
@@ -139,7 +109,7 @@ def _steps_trial(trial: Trial, rows: Sequence[Row], window: int | None) -> dict[
     every = [m.steps for row in rows for m in row.rounds]
     longer = 0 if window is None else sum(s.keys > window + 1 for s in every)
     covered = {**Counter(s.situation for s in every), "keys beyond the window": longer}
-    return {**_head(trial, rows), **_judged(trial, made, bool(every), steps_by_situation=covered)}
+    return {**_head(trial, rows), **judged_rows(trial, made, bool(every), steps_by_situation=covered)}
 
 
 def _within(trial: Trial, found: Match) -> bool:
@@ -172,8 +142,8 @@ def _bridge_trial(trial: Trial, rows: Sequence[Row]) -> dict[str, Any]:
         {**row.prompt.described(), "passed": _bridged(trial, row), **_forced(row), **_free(row)}
         for row in rows
     ]
-    rule = {"free_running_rule": CHAINED[trial.exact]} if trial.limits else {}
-    return {**_head(trial, rows), **_judged(trial, made, **rule)}
+    rule: dict[str, Any] = {"free_running_rule": CHAINED[trial.exact]} if trial.limits else {}
+    return {**_head(trial, rows), **judged_rows(trial, made, **rule)}
 
 
 def _bridged(trial: Trial, row: Row) -> bool:
@@ -236,47 +206,7 @@ def _what_keys_change(results: Results) -> dict[str, Any]:
     """transformers' own acceptance with the keys it shows, and with valid keys: not the package's doing."""
     rows = [row for trial, rows in results if trial.limits for row in rows]
     return {
-        "transformers": _sum(row.reference.as_is for row in rows),
-        "transformers_with_valid_keys": _sum(row.reference.valid for row in rows),
+        "transformers": summed(row.reference.as_is for row in rows),
+        "transformers_with_valid_keys": summed(row.reference.valid for row in rows),
         "rounds_after_a_rejection": sum(m.steps.rejected > 0 for row in rows for m in row.rounds),
-    }
-
-
-def _assisted_trial(trial: Trial, rows: Sequence[Row]) -> dict[str, Any]:
-    found = [(row, row.answered) for row in rows if row.answered]
-    made = [{**row.prompt.described(), **_answer(trial, answered)} for row, answered in found]
-    verdicts = [answered.plain.verdict for _, answered in found]
-    lenient = "different" not in verdicts and 2 * verdicts.count("equal") >= len(verdicts)
-    totals = {name: _sum(run(a) for _, a in found) for name, run in _RUNS.items()}
-    head = {
-        "how": trial.how,
-        "reference_arithmetic_dtype": DTYPES[trial.arithmetic],
-        "rule": RULE[trial.exact],
-    }
-    return {**head, "totals": totals, **_judged(trial, made, lenient)}
-
-
-def _answer(trial: Trial, a: Answered) -> dict[str, Any]:
-    plain = a.plain
-    alike = plain.equal and (a.same_rounds or a.read_again)
-    row: dict[str, Any] = {
-        "passed": a.lossless and (alike or not trial.exact),
-        "verdict": plain.verdict,
-        "equal_to_own_plain_greedy": a.lossless,
-        "equal_to_reference_greedy": a.run.tokens == plain.expected,
-        "reference_assisted_equals_its_greedy": a.reference.as_is.tokens == plain.expected,
-        "rounds_equal_to_reference_with_valid_keys": a.same_rounds,
-        "token_ids": list(a.run.tokens),
-        "rounds": {name: run(a).counters() for name, run in _RUNS.items()},
-        "tokens_per_target_call": a.figures.tokens_per_target_call,
-        "read_again": a.figures.read_again,
-    }
-    if plain.equal and a.lossless:
-        return row
-    return {
-        **row,
-        "own_plain_greedy_token_ids": list(plain.tokens),
-        "reference_token_ids": list(plain.expected),
-        "noise": plain.noise,
-        "disagreements_along_the_reference": [asdict(d) for d in plain.disagreements],
     }

@@ -103,7 +103,7 @@ def _load(
     precision: str,
     classes: Mapping[str, str] = CLASSES,
 ) -> tuple[Any, dict[str, Any]]:
-    kind = config.get("model_type")
+    kind: Any = config.get("model_type")
     if kind not in classes:
         raise ParityError(
             f"no reference class for model_type {kind!r}; known: {', '.join(classes)}",

@@ -1,0 +1,125 @@
+"""A drafter's package tried in every way it can be run, each beside the arithmetic it is compared with."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cabochon.parity.assisting import Speculating, alone
+from cabochon.parity.drafted import Answered, Round, Row, Trial
+from cabochon.parity.drafting import Chained, Drafts, Match, halved, match, replay, strict
+from cabochon.parity.levels import Generated, generated, halves
+from cabochon.parity.prompts import Prompt
+from cabochon.parity.rounds import Assisted, Recorded, Steps
+from cabochon.parity.subject import Subject
+from cabochon.parity.widened import widen, widen_pair
+
+__all__ = ["TARGET", "Check"]
+
+TARGET = "target"
+ROLES = {False: "drafter", True: "pair"}
+DIRECT = "the {what} itself on onnxruntime CPU"
+TWIN = (
+    "f32 twin of the {what} on onnxruntime CPU: its own graphs and bytes, every {precision} value widened to f32 "
+    "(exact); reference in f32 arithmetic on the weights it loaded in {precision}"
+)
+BESIDE = (
+    "f32 twin of the {what}; reference in bf16 arithmetic: mostly the reference's own rounding, not judged"
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A package, what it is asked, and what the reference was heard to say."""
+
+    package: Path
+    asked: Sequence[Prompt]
+    recorded: Recorded
+    new_tokens: int
+    threads: int | None
+    progress: Callable[[str], None]
+
+    @property
+    def pair(self) -> bool:
+        """True where the drafter has its target with it."""
+        return (self.package / TARGET / "model.onnx").is_file()
+
+    def results(self, precision: str, twin: Path) -> list[tuple[Trial, list[Row]]]:
+        """Every trial with its rows, one after the other."""
+        return [(trial, self._rows(trial, place)) for trial, place in self._trials(precision, twin)]
+
+    def _trials(self, precision: str, twin: Path) -> Iterator[tuple[Trial, Path]]:
+        """The package itself where a CPU can run it, its f32 twin for halves; where each lies."""
+        answers = self.recorded.answers
+        limits = strict(answers["f32"].values())
+        if precision == "f32":
+            yield Trial(self._how(DIRECT, precision), "f32", limits, True, {}), self.package
+            return
+        if precision == "f16":
+            own, exact = ({name: a.answer for name, a in answers[p].items()} for p in ("f16", "f32"))
+            half = halved(answers["f16"].values(), self.recorded.taken)
+            noise = halves("", "f16", own, exact).noise or {}
+            yield Trial(self._how(DIRECT, precision), "f16", half, False, noise), self.package
+        (widen_pair if self.pair else widen)(self.package, twin)
+        yield Trial(self._how(TWIN, precision), "f32", limits, True, {}), twin
+        if precision == "bf16":
+            yield Trial(self._how(BESIDE, precision), "bf16", None, False, {}), twin
+
+    def _how(self, text: str, precision: str) -> str:
+        return text.format(what=ROLES[self.pair], precision=precision)
+
+    def _rows(self, trial: Trial, place: Path) -> list[Row]:
+        """The drafter by itself, the target by itself, then both together: no target is in memory twice."""
+        answers, taken = self.recorded.answers[trial.arithmetic], self.recorded.taken
+        forced, chained = self._drafter(trial, place)
+        answered: dict[str, Answered] = {}
+        if self.pair and trial.limits:
+            plain = self._plain(trial, place)
+            both = Speculating(place, threads=self.threads)
+            for prompt in self.asked:
+                self.progress(f"{trial.how}, assisted: {prompt.name}")
+                one = answers[prompt.name]
+                chained[prompt.name] = both.chained(prompt, one, taken)
+                run, figures = both.answer(prompt.ids, self.recorded.width, self.new_tokens)
+                answered[prompt.name] = Answered(plain[prompt.name], run, figures, one)
+        return [
+            Row(p, tuple(_rounds(one, forced[p.name], chained.get(p.name))), answered.get(p.name), one)
+            for p in self.asked
+            for one in [answers[p.name]]
+        ]
+
+    def _drafter(
+        self, trial: Trial, place: Path
+    ) -> tuple[dict[str, list[tuple[Match, Match]]], dict[str, list[Chained]]]:
+        """First steps and all steps of every round; of a drafter alone also the rounds on their own."""
+        drafts, taken = Drafts.open(place / "model.onnx", threads=self.threads), self.recorded.taken
+        forced: dict[str, list[tuple[Match, Match]]] = {}
+        chained: dict[str, list[Chained]] = {}
+        for prompt in self.asked:
+            self.progress(f"{trial.how}: {prompt.name}")
+            one = self.recorded.answers[trial.arithmetic][prompt.name]
+            forced[prompt.name] = [_forced(drafts, steps, taken) for steps in one.steps]
+            if trial.limits and not self.pair:
+                chained[prompt.name] = list(alone(drafts, one, taken))
+        return forced, chained
+
+    def _plain(self, trial: Trial, place: Path) -> dict[str, Generated]:
+        subject = Subject.open(place / TARGET / "model.onnx", threads=self.threads)
+        found: dict[str, Generated] = {}
+        for prompt in self.asked:
+            self.progress(f"{trial.how}, greedy: {prompt.name}")
+            said = self.recorded.answers[trial.arithmetic][prompt.name].answer
+            noise = trial.noise.get(prompt.name, 0.0)
+            found[prompt.name] = generated(subject, prompt.ids, said.tokens, said.margins, noise)
+        return found
+
+
+def _forced(drafts: Drafts, steps: Steps, taken: int | None) -> tuple[Match, Match]:
+    said = replay(drafts, steps)
+    return match(said.first(1), steps.own.first(1), taken), match(said, steps.own, taken)
+
+
+def _rounds(
+    one: Assisted, forced: Sequence[tuple[Match, Match]], chained: Sequence[Chained] | None
+) -> Iterator[Round]:
+    for i, (steps, (first, every)) in enumerate(zip(one.steps, forced, strict=True)):
+        yield Round(steps, first, every, chained[i] if chained else None)
