@@ -18,7 +18,7 @@ from cabochon.gemma4.layout import layout
 
 VALIDATE = """
 import sys
-from cabochon.validate import validate
+from cabochon.validation import validate
 verdict = validate(sys.argv[1], quick=sys.argv[2] == "quick")
 import json; print(json.dumps([len(verdict.rules), [str(f) for f in verdict.errors][:3]]))
 """

@@ -23,7 +23,7 @@ import onnx
 
 from cabochon import sums
 from cabochon.files import sha256
-from cabochon.validate import Verdict, validate
+from cabochon.validation import Verdict, validate
 from packages import Packages
 
 CANONICAL = "inference_metadata.yaml"

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from broken import Break, codes
 from cabochon.metadata import yaml
-from cabochon.validate import Verdict, validate
+from cabochon.validation import Verdict, validate
 
 HIDDEN, VOCABULARY, SIZES = 8, 32, {0: 16, 1: 16, 2: 32, 3: 32}
 KINDS = {0: "sliding_attention", 1: "sliding_attention", 2: "full_attention", 3: "full_attention"}

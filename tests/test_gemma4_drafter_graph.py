@@ -16,7 +16,7 @@ from cabochon.errors import TargetError
 from cabochon.gemma4 import DrafterConfig, drafter_shapes, drafter_weights, read_drafter_config, trace_drafter
 from cabochon.graph import Stored
 from cabochon.recipes import PRECISIONS
-from cabochon.validate.kernels import TABLES
+from cabochon.validation.kernels import TABLES
 from drafters import ORDERING, imagined, traced
 
 GEOMETRIES = Path(__file__).parent / "data" / "geometries"

@@ -31,7 +31,11 @@ SIGNATURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"done": (BOOL, "batch"), "next_active": (BOOL, "batch"), "continue": (BOOL, 1)},
     ),
     "termination_batch_initializer": (
-        {"input_eos_ids": (I64, "eos_rows", "num_eos"), "input_eos_lengths": ROWS, "input_max_iterations": ROWS}
+        {
+            "input_eos_ids": (I64, "eos_rows", "num_eos"),
+            "input_eos_lengths": ROWS,
+            "input_max_iterations": ROWS,
+        }
         | {"fallback_max_iterations": (I64, 1), "active": (BOOL, "batch")},
         {"row_eos_ids": (I64, "batch", "num_eos"), "eos_lengths": ROWS, "max_iterations": ROWS},
     ),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .package import build
     from .planning import plan
     from .runtime import load
-    from .validate import validate
+    from .validation import validate
 
 __version__ = "0.1.0"
 __all__ = ["CabochonError", "__version__", "build", "errors", "load", "open_checkpoint", "plan", "validate"]
@@ -30,7 +30,7 @@ ROOMS = {
     "load": "runtime",
     "open_checkpoint": "checkpoint",
     "plan": "planning",
-    "validate": "validate",
+    "validate": "validation",
 }
 
 

@@ -62,7 +62,7 @@ def precisions() -> list[dict[str, str]]:
 
 def rules() -> list[dict[str, str]]:
     """What `cabochon validate` looks at."""
-    from cabochon.validate.rules import load
+    from cabochon.validation.rules import load
 
     return [
         {

@@ -9,7 +9,7 @@ from cabochon.cli.output import print_json
 from cabochon.errors import RequestError
 
 if TYPE_CHECKING:
-    from cabochon.validate import Verdict
+    from cabochon.validation import Verdict
 
 __all__ = ["validate"]
 
@@ -54,8 +54,8 @@ def validate(
         raise typer.BadParameter("give one of --json and --sarif")
     if record and (select or ignore):
         raise typer.BadParameter("the record of a package is of all rules: not with --select or --ignore")
-    from cabochon.validate import reports
-    from cabochon.validate import validate as judge
+    from cabochon.validation import reports
+    from cabochon.validation import validate as judge
 
     try:
         verdict = judge(
@@ -77,7 +77,7 @@ def validate(
 
 def print_verdict(verdict: "Verdict", as_json: bool, as_sarif: bool) -> None:
     """In the form that was asked for."""
-    from cabochon.validate import reports
+    from cabochon.validation import reports
 
     if as_sarif:
         print_json(reports.sarif(verdict))

@@ -68,7 +68,7 @@ def kept_count(g: Standard, keep: int) -> Value:
     1 is fixed, and then the ports say so: onnxruntime-genai feeds no count, and makes room for the logits of all
     positions unless their port has a number.
     """
-    return g.constant(np.int64(1)) if keep == 1 else g.default("logits_to_keep", np.int64(keep))
+    return g.constant(np.array(1)) if keep == 1 else g.default("logits_to_keep", np.int64(keep))
 
 
 def views(g: Standard, c: TextConfig, tokens: Tokens, held: dict[str, Value], like: Value) -> dict[str, View]:

@@ -12,8 +12,8 @@ from cabochon.package.facts import Digest, Facts
 from cabochon.package.graph_file import serialize
 from cabochon.package.layout import GRAPH, Layout
 from cabochon.package.notices import requirements, source_license
-from cabochon.validate import reports
-from cabochon.validate.checking import Begun, finish
+from cabochon.validation import reports
+from cabochon.validation.checking import Begun, finish
 
 __all__ = ["complete", "place_graph"]
 

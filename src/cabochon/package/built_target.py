@@ -64,7 +64,7 @@ def read_built(path: Path, asked: Order, revision: str | None) -> BuiltTarget:
     Raises PackageError for what is no text package of cabochon, or was built for another target, in another precision,
     of another revision or with another default of logits_to_keep.
     """
-    from cabochon.validate.graph import read_graph
+    from cabochon.validation.graph import read_graph
 
     graph = read_graph(path, "model.onnx")
     said = graph.properties

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from cabochon import __version__
 from cabochon.metadata.pair import Pair
 from cabochon.package.page import bullets, table
-from cabochon.validate import reports
-from cabochon.validate.rules import load
+from cabochon.validation import reports
+from cabochon.validation.rules import load
 
 __all__ = ["METADATA_STATUS", "metadata_status"]
 

@@ -1,0 +1,161 @@
+"""What a decoder's graph and config really say: the measure for provenance, card and configs. Independent of the
+modules that wrote them.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cabochon.gemma4 import TextConfig
+from cabochon.gemma4.config import FULL, SLIDING
+from cabochon.gemma4.drafter_names import ORDERING
+from cabochon.validation.attention_nodes import attention_nodes
+from cabochon.validation.caches import caches
+from cabochon.validation.graph import Graph
+from cabochon.validation.memo import once
+from cabochon.validation.opened import DECODER, DRAFTER, Opened
+
+__all__ = ["TABLE", "Decoded", "built", "decoded"]
+
+TABLE = "model.embed_tokens.weight"  # the name that the tables of cabochon's packages have
+_KINDS = {SLIDING: "local_sliding", FULL: "global_full"}  # as provenance.json calls them
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The facts of a text decoder; `config` is None where config.json could not be read."""
+
+    graph: Graph
+    config: TextConfig | None
+
+    @cached_property
+    def operators(self) -> Mapping[str, int]:
+        """Nodes by operator, those of other domains with the domain's name before theirs."""
+        named = (
+            f"{n.domain}.{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type
+            for n in self.graph.nodes
+        )
+        return dict(Counter(named))
+
+    @cached_property
+    def fused(self) -> set[str]:
+        """The operators of onnxruntime, as the field spells them: GroupQueryAttention is group_query_attention."""
+        found = {
+            n.op_type.replace("MatMul", "Matmul") for n in self.graph.nodes if n.domain == "com.microsoft"
+        }
+        return {re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for name in found}
+
+    @cached_property
+    def attentions(self) -> Mapping[str, int]:
+        """Attention operators by name and how often they are there."""
+        found = {name.rpartition(".")[2]: count for name, count in self.operators.items()}
+        return {name: count for name, count in found.items() if name.endswith("Attention")}
+
+    @cached_property
+    def owners(self) -> list[int]:
+        """The layers with caches."""
+        return sorted({layer for layer, _ in caches(self.graph)})
+
+    @cached_property
+    def layers(self) -> int | None:
+        """Attentions over a cache, one for each layer; None where some are not recognised, as ATT001 says."""
+        found = [node.layer for node in attention_nodes(self.graph)]
+        return len(found) if found == list(range(len(found))) else None
+
+    @property
+    def borrowers(self) -> int | None:
+        """Layers without caches of their own."""
+        return None if self.layers is None else self.layers - len(self.owners)
+
+    def by_kind(self, axis: int) -> dict[str, Any]:
+        """A dimension of the caches by the kind of their layers."""
+        ports = {layer: cache.past for (layer, part), cache in caches(self.graph).items() if part == "key"}
+        kinds = self.config.layers if self.config else ()
+        return {
+            _KINDS[kinds[layer].kind]: port.shape[axis]
+            for layer, port in ports.items()
+            if port and layer < len(kinds) and len(port.shape) > axis
+        }
+
+    @property
+    def tap(self) -> str | None:
+        """The output that carries hidden states."""
+        return next((name for name in self.graph.ports.outputs if name.startswith("hidden_states.")), None)
+
+    @property
+    def vocabulary(self) -> int | None:
+        """The last dimension of the logits."""
+        port = self.graph.ports.outputs.get("logits")
+        size = port.shape[-1] if port and port.shape else None
+        return size if isinstance(size, int) else None
+
+    @property
+    def dtype(self) -> str | None:
+        """The element type of the logits."""
+        port = self.graph.ports.outputs.get("logits")
+        return port.dtype if port else None
+
+    @cached_property
+    def embed_scale(self) -> float | None:
+        """The constant that rows of the embedding table are multiplied by."""
+        for gather in self.graph.consumers.get(TABLE, ()):
+            if gather.op_type == "Gather":
+                for product in self.graph.consumers.get(next(iter(gather.output), ""), ()):
+                    return (
+                        next(iter(self._constants(product.input)), None) if product.op_type == "Mul" else None
+                    )
+        return None
+
+    def _constants(self, names: Any) -> list[float]:
+        values = (self.graph.inline(name) for name in names)
+        return [
+            float(value.astype(np.float64).reshape(-1)[0])
+            for value in values
+            if value is not None and value.size == 1
+        ]
+
+    @property
+    def kept(self) -> int | None:
+        """The default of logits_to_keep; 1 without that input where the port of the logits has one position."""
+        value = self.graph.inline("logits_to_keep")
+        if value is not None and value.size == 1:
+            return int(value.reshape(-1)[0])
+        logits = self.graph.ports.outputs.get("logits")
+        return 1 if logits is not None and logits.shape[1:2] == (1,) else None
+
+    @cached_property
+    def weights(self) -> Mapping[str, int]:
+        """Bytes of the weights, those outside of the graph, by element type; without the ids of a drafter's groups."""
+        found = Counter[str]()
+        for name, weight in self.graph.initializers.items():
+            if weight.external and name != ORDERING:
+                found[weight.dtype] += weight.nbytes
+        return found
+
+
+def decoded(package: Opened) -> Decoded | None:
+    """The facts of model.onnx; None where the package has no text decoder."""
+    return once(package, _decoded)
+
+
+def _decoded(package: Opened) -> Decoded | None:
+    graph = package.decoder
+    return Decoded(graph, package.config) if graph and caches(graph) else None
+
+
+def built(package: Opened) -> Decoded | None:
+    """What holds for model.onnx whatever it is: of a drafter operators, types and weights."""
+    if found := decoded(package):
+        return found
+    return once(package, _drafted)
+
+
+def _drafted(package: Opened) -> Decoded | None:
+    graph = package.graphs.get(DECODER)
+    own = graph is not None and graph.properties.get("cabochon.model") == DRAFTER
+    return Decoded(graph, None) if graph and own else None

@@ -1,0 +1,88 @@
+"""Every file that a file of the package names: in graphs, documents, IR and JSON alike."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from cabochon.validation import openvino
+from cabochon.validation.ranges import external
+
+if TYPE_CHECKING:
+    from cabochon.validation.opened import Opened
+
+__all__ = ["Mention", "mentions"]
+
+_YAML_KEYS = ("artifact", "location", "path")
+_JSON_FILES = ("genai_config.json",)
+
+
+@dataclass(frozen=True)
+class Mention:
+    """`at` says that there is a file `name`, relative to `folder`, a path inside the package."""
+
+    at: str
+    folder: str
+    name: str | None
+
+
+def mentions(package: "Opened") -> Iterator[Mention]:
+    """Every mention, once for each place that makes it; of external data one for each file and graph."""
+    yield from _external(package)
+    yield from _contexts(package)
+    for name in package.files:
+        if name.endswith(".xml"):
+            yield Mention(name, PurePosixPath(name).parent.as_posix(), openvino.weights_of(name))
+    for name, document in package.raw.items():
+        for at, key, value in _strings(document, ""):
+            if key in _YAML_KEYS:
+                yield Mention(f"{name}: {at}", ".", value)
+    for name in _JSON_FILES:
+        for at, key, value in _strings(package.json(name), ""):
+            if key.endswith("filename"):
+                yield Mention(f"{name}: {at}", ".", value)
+    yield from _provenance(package)
+
+
+def _external(package: "Opened") -> Iterator[Mention]:
+    """One for each graph and location, named by the first tensor that lies there."""
+    seen = set[tuple[str, str | None]]()
+    for one in external(package):
+        path = one.at.partition(": ")[0]
+        if one.location is not None and (path, one.location) not in seen:
+            seen.add((path, one.location))
+            yield Mention(one.at, one.folder, one.location)
+
+
+def _contexts(package: "Opened") -> Iterator[Mention]:
+    """The compiled blobs that EPContext nodes refer to; with embed_mode 1, its default, the blob is in the node."""
+    for graph in package.graphs.values():
+        for node in graph.nodes:
+            if node.op_type == "EPContext":
+                said = {a.name: a for a in node.attribute}
+                context = said["ep_cache_context"].s if "ep_cache_context" in said else b""
+                if "embed_mode" in said and said["embed_mode"].i == 0 and context:
+                    name = context.decode("utf-8", "replace")
+                    yield Mention(
+                        f"{graph.path}: {node.name or 'EPContext'}", graph.folder().as_posix(), name
+                    )
+
+
+def _provenance(package: "Opened") -> Iterator[Mention]:
+    files = (package.json("provenance.json") or {}).get("files")
+    for name in files if isinstance(files, dict) else ():
+        yield Mention(f"provenance.json: files.{name}", ".", name)
+
+
+def _strings(value: Any, at: str) -> Iterator[tuple[str, str, str]]:
+    """Every text in nested data: its address, the key it stands under, the text."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            where = f"{at}.{key}" if at else str(key)
+            if isinstance(inner, str):
+                yield where, str(key), inner
+            else:
+                yield from _strings(inner, where)
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _strings(inner, f"{at}[{i}]")

@@ -1,0 +1,109 @@
+"""Where bytes are said to lie: the references of .onnx files and of OpenVINO IR, each as it is written."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from cabochon.errors import PackageError
+from cabochon.validation import openvino
+from cabochon.validation.inside import resolved
+
+if TYPE_CHECKING:
+    from cabochon.validation.opened import Opened
+
+__all__ = ["Place", "Range", "external", "places", "ranges"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """`nbytes` of a tensor of `dtype` and `shape` are said to begin at `offset` of the file `location`.
+
+    `at` names the tensor; `folder` is what the location is relative to. `offset` and `length` are as they are
+    written, `location` None where there is none. `nbytes` is what shape and type take (-1: a shape that is none),
+    `bits` what an element takes.
+    """
+
+    at: str
+    folder: str
+    location: str | None
+    offset: str | None
+    length: str | None
+    dtype: str
+    shape: tuple[int, ...]
+    bits: int
+    nbytes: int
+
+    @property
+    def start(self) -> int | None:
+        """The offset in bytes, 0 where it is not said; None where what is said is no number."""
+        return _number(self.offset or "0")
+
+    @property
+    def said(self) -> int | None:
+        """The length in bytes; None where it is not said or no number."""
+        return _number(self.length) if self.length is not None else None
+
+
+@dataclass(frozen=True)
+class Place:
+    """The bytes of a tensor in a file of the package: a range that holds."""
+
+    location: str
+    offset: int
+    nbytes: int
+    dtype: str
+
+
+def _number(text: str) -> int | None:
+    """A decimal integer of at most 20 digits, as references are written."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= 20 else None
+
+
+def external(package: "Opened") -> Iterator[Range]:
+    """The references to external data of every graph, those in subgraphs and attributes included."""
+    for graph in package.graphs.values():
+        for name, weight in graph.tensors.items():
+            if (said := weight.external) is not None:
+                folder = graph.folder().as_posix()
+                where = (said.location, said.offset, said.length)
+                what = (weight.dtype, weight.shape, weight.bits, weight.nbytes)
+                yield Range(f"{graph.path}: {name}", folder, *where, *what)
+
+
+def ranges(package: "Opened") -> Iterator[Range]:
+    """The references of every graph and of every OpenVINO IR file that can be read."""
+    yield from external(package)
+    for name in package.files:
+        if name.endswith(".xml"):
+            try:
+                found = openvino.constants(package.bytes(name), name)
+            except PackageError:
+                continue
+            folder, weights = PurePosixPath(name).parent.as_posix(), openvino.weights_of(name)
+            for c in found:
+                what = (c.dtype, c.shape, c.bits, c.nbytes)
+                yield Range(f"{name}: {c.layer}", folder, weights, c.offset, c.size, *what)
+
+
+def places(package: "Opened") -> dict[Place, list[str]]:
+    """Where the graphs' external tensors lie, of those whose range holds; each with the tensors that lie there."""
+    found = dict[Place, list[str]]()
+    for one in external(package):
+        name = resolved(package, one.folder, one.location)
+        if name is not None and name in package.files and holds(one, package.files[name]):
+            found.setdefault(Place(name, one.start or 0, one.nbytes, one.dtype), []).append(one.at)
+    return found
+
+
+def holds(one: Range, size: int) -> bool:
+    """The range lies in a file of `size` bytes, at a multiple of the element's size."""
+    start, step = one.start, max(one.bits // 8, 1)
+    return (
+        start is not None
+        and start >= 0
+        and start + one.nbytes <= size
+        and one.nbytes >= 0
+        and not start % step
+    )

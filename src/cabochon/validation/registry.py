@@ -1,0 +1,258 @@
+"""The kernels of the CPU provider, as the installed onnxruntime registers them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from onnx import NodeProto, TypeProto, defs, helper
+
+from cabochon.validation.graph import Graph
+from cabochon.validation.memo import once
+
+__all__ = ["Typed", "element_types", "registry_version", "runs", "schema", "typed"]
+
+_OPEN = 2**31 - 1  # the end of a range of versions that has none
+_DEEP = 4  # functions inside functions
+_NAMES = {"float32": "float", "float64": "double"}  # numpy -> onnxruntime, where they differ
+_NUMPY = {name: numpy for numpy, name in _NAMES.items()}
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A node with the element types of its inputs and outputs by numpy's names; "" where there is none, or none known.
+
+    `version`: of the operator set that it belongs to.
+    """
+
+    node: NodeProto
+    version: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def domain(self) -> str:
+        """The operator's domain; "" is ai.onnx."""
+        return "" if self.node.domain == "ai.onnx" else self.node.domain
+
+    @property
+    def floats(self) -> frozenset[str]:
+        """The floating types that it handles."""
+        return frozenset(name for name in (*self.inputs, *self.outputs) if "float" in name)
+
+
+def _state() -> Any:
+    from onnxruntime import capi
+
+    return import_module(f"{capi.__name__}.onnxruntime_pybind11_state")
+
+
+@cache
+def _kernels() -> Mapping[tuple[str, str], list[Any]]:
+    found = dict[tuple[str, str], list[Any]]()
+    for kernel in _state().get_all_opkernel_def():
+        if kernel.provider == "CPUExecutionProvider":
+            found.setdefault((kernel.domain, kernel.op_name), []).append(kernel)
+    return found
+
+
+@cache
+def _schemas() -> Mapping[tuple[str, str], list[Any]]:
+    """Every version of every operator that onnxruntime knows, the newest first."""
+    found = dict[tuple[str, str], list[Any]]()
+    for known in _state().get_all_operator_schema():
+        found.setdefault((known.domain, known.name), []).append(known)
+    return {key: sorted(all_, key=lambda s: -s.since_version) for key, all_ in found.items()}
+
+
+def schema(domain: str, op_type: str, version: int) -> Any | None:
+    """The operator as it was in a version of its set; None where onnxruntime does not know it."""
+    known = _schemas().get((domain, op_type), [])
+    return next((found for found in known if found.since_version <= version), None)
+
+
+def registry_version() -> str:
+    """The version of the registry."""
+    import onnxruntime
+
+    return onnxruntime.__version__
+
+
+def typed(graph: Graph) -> tuple[Typed, ...]:
+    """Every node of the main graph with its types."""
+    return once(graph, _typed)
+
+
+def _typed(graph: Graph) -> tuple[Typed, ...]:
+    types = element_types(graph)
+    return tuple(_with(node, graph.opsets, types) for node in graph.proto.graph.node)
+
+
+def _with(node: NodeProto, opsets: Mapping[str, int], types: Mapping[str, str]) -> Typed:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    inputs = tuple(types.get(name, "") for name in node.input)
+    return Typed(node, opsets.get(domain, 1), inputs, tuple(types.get(name, "") for name in node.output))
+
+
+def element_types(graph: Graph) -> Mapping[str, str]:
+    """The element type of every value: as the graph states it, else as the operators' schemas imply."""
+    found = {weight.name: weight.dtype for weight in graph.initializers.values()}
+    proto = graph.proto.graph
+    for value in (*proto.value_info, *proto.input, *proto.output):
+        found[value.name] = _name(value.type)
+    _fill(proto.node, graph.opsets, found)
+    return found
+
+
+def _name(given: TypeProto) -> str:
+    try:
+        return helper.tensor_dtype_to_np_dtype(given.tensor_type.elem_type).name
+    except (KeyError, TypeError, ValueError):
+        return ""
+
+
+def _fill(nodes: Any, opsets: Mapping[str, int], types: dict[str, str]) -> None:
+    """Work out the types of values that are not stated, node by node."""
+    for node in nodes:
+        if all(types.get(name) for name in node.output if name):
+            continue
+        now = _with(node, opsets, types)
+        for name, implied in zip(node.output, _implied(now), strict=False):
+            if implied:
+                types.setdefault(name, implied)
+
+
+def _implied(node: Typed) -> Iterator[str]:
+    """The types of the outputs."""
+    known = schema(node.domain, node.node.op_type, node.version)
+    said = {attribute.name: attribute for attribute in node.node.attribute}
+    for i, _ in enumerate(node.node.output):
+        if node.node.op_type == "Cast" and "to" in said:
+            yield _of(said["to"].i)
+        elif node.node.op_type in ("Constant", "ConstantOfShape"):
+            yield _of(said["value"].t.data_type) if "value" in said else "float32"
+        else:
+            yield _bound(node, known, i)
+
+
+def _of(number: int) -> str:
+    tensor = TypeProto()
+    tensor.tensor_type.elem_type = number
+    return _name(tensor)
+
+
+def _bound(node: Typed, known: Any | None, output: int) -> str:
+    """The type of an output: fixed by the schema, or that of an input of the same type variable."""
+    if known is None or not known.outputs:
+        return ""
+    wanted = known.outputs[min(output, len(known.outputs) - 1)].typeStr
+    if wanted.startswith("tensor("):
+        return _numpy(wanted)
+    given = (kind for formal, kind in _formal(known.inputs, node.inputs) if formal.typeStr == wanted and kind)
+    return next(given, _only(known, wanted))
+
+
+def _only(known: Any, variable: str) -> str:
+    allowed = next((c.allowed_type_strs for c in known.type_constraints if c.type_param_str == variable), [])
+    return _numpy(allowed[0]) if len(allowed) == 1 else ""
+
+
+def _numpy(text: str) -> str:
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return _NUMPY.get(name, name)
+
+
+def _formal(formal: Any, types: tuple[str, ...]) -> Iterator[tuple[Any, str]]:
+    """Each given type beside its formal parameter; the last of a variadic operator stands for all that follow."""
+    return ((formal[min(i, len(formal) - 1)], kind) for i, kind in enumerate(types) if formal)
+
+
+def runs(node: Typed) -> bool:
+    """Whether the CPU provider runs a node: with a kernel for its types, as the operators its function is made of, or,
+    where it is of f16 alone, in f32 between casts that onnxruntime puts around it (none are put around bf16).
+    """
+    return _runs(node, 0)
+
+
+def _runs(node: Typed, depth: int) -> bool:
+    if _has_kernel(node) or _function_runs(node, depth):
+        return True
+    return "float16" in node.floats and _has_kernel(_widened(node))
+
+
+def _widened(node: Typed) -> Typed:
+    wide = {"float16": "float32"}
+    inputs = tuple(wide.get(name, name) for name in node.inputs)
+    return Typed(node.node, node.version, inputs, tuple(wide.get(name, name) for name in node.outputs))
+
+
+def _has_kernel(node: Typed) -> bool:
+    known = schema(node.domain, node.node.op_type, node.version)
+    if known is None:
+        return False
+    bound = _bindings(node, known)
+    kernels = _kernels().get((node.domain, node.node.op_type), [])
+    return any(_in_range(kernel, known.since_version) and _takes(kernel, bound) for kernel in kernels)
+
+
+def _in_range(kernel: Any, since: int) -> bool:
+    """As onnxruntime matches versions: the very one, or one within a range that has an end."""
+    first, last = kernel.version_range
+    return first == since or (first < since <= last and last != _OPEN)
+
+
+def _bindings(node: Typed, known: Any) -> Mapping[str, set[str]]:
+    """By type variable and by formal parameter: the types given."""
+    found = dict[str, set[str]]()
+    for formal, kind in (*_formal(known.inputs, node.inputs), *_formal(known.outputs, node.outputs)):
+        if kind:
+            for name in (formal.typeStr, formal.name):
+                found.setdefault(name, set()).add(f"tensor({_NAMES.get(kind, kind)})")
+    return found
+
+
+def _takes(kernel: Any, bound: Mapping[str, set[str]]) -> bool:
+    return all(bound.get(name, set()) <= set(allowed) for name, allowed in kernel.type_constraints.items())
+
+
+def _function_runs(node: Typed, depth: int) -> bool:
+    """Whether the operators that a function of ai.onnx is made of run, for these types."""
+    body = _body(node) if depth < _DEEP and node.domain == "" else None
+    if body is None:
+        return False
+    types = dict(zip(body.input, node.inputs, strict=False))
+    opsets = {entry.domain: entry.version for entry in body.opset_import} or {"": node.version}
+    _fill(body.node, opsets, types)
+    return all(_runs(_with(inner, opsets, types), depth + 1) for inner in body.node)
+
+
+def _body(node: Typed) -> Any | None:
+    known: Any
+    try:
+        known = defs.get_schema(node.node.op_type, node.version, "")
+    except defs.SchemaError:
+        return None
+    if known.has_function:
+        return known.function_body
+    if not known.has_context_dependent_function:
+        return None
+    from onnx import FunctionProto
+
+    types = [_type(kind) for kind in node.inputs]
+    try:
+        return FunctionProto.FromString(
+            known.get_context_dependent_function(node.node.SerializeToString(), types)
+        )
+    except Exception:  # a function that does not exist for these types
+        return None
+
+
+def _type(kind: str) -> bytes:
+    import ml_dtypes
+    import numpy as np
+
+    given = TypeProto()
+    dtype = getattr(ml_dtypes, kind) if kind.startswith("bfloat") else (kind or "float32")
+    given.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return given.SerializeToString()
