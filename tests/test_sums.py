@@ -1,6 +1,7 @@
 import hashlib
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,36 @@ def test_a_line_is_added_or_replaced(folder):
         assert sums.read(folder) == before | {"new": digest(data)}
     assert list(sums.read(folder)) == sorted([*before, "new"])
     assert sums.verify(folder) == []
+
+
+def test_the_package_above_that_lists_these_sums_says_the_same(folder, monkeypatch):
+    pair = folder / "pair"
+    (pair / "target" / "evidence").mkdir(parents=True)
+    (pair / "target" / "graph").write_bytes(b"1")
+    sums.write(pair / "target", {})
+    sums.write(pair, {})
+    outside = (folder / "SHA256SUMS").read_bytes()
+    monkeypatch.chdir(pair / "target")
+    for n, package in enumerate((pair / "target", Path())):
+        (package / "evidence" / "x.json").write_bytes(bytes([n]))
+        sums.note(package, "evidence/x.json")
+        assert sums.verify(pair) == sums.verify(pair / "target") == []
+    assert "target/evidence/x.json" in sums.read(pair)
+    assert (folder / "SHA256SUMS").read_bytes() == outside  # it does not list the pair
+
+
+@pytest.mark.parametrize(
+    "foreign", [None, b"\xff", b"x\n", f"{ZEROS} *inner/SHA256SUMS\n".encode(), f"{ZEROS}  y\n".encode()]
+)
+def test_sums_above_that_are_of_something_else_are_left_alone(folder, foreign):
+    inner, above = folder / "inner", folder / "SHA256SUMS"
+    inner.mkdir()
+    (inner / "x").write_bytes(b"1")
+    sums.write(inner, {})
+    above.unlink() if foreign is None else above.write_bytes(foreign)
+    sums.note(inner, "x")
+    assert sums.verify(inner) == []
+    assert (above.read_bytes() if above.exists() else None) == foreign
 
 
 def test_a_folder_without_sums_gets_none_and_cannot_be_verified(tmp_path):

@@ -1,7 +1,7 @@
 """SHA256SUMS of a package, in the form that `sha256sum -c` reads: written, added to, verified."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from cabochon import files
@@ -20,13 +20,25 @@ def write(package: Path, known: Mapping[str, str]) -> None:
     (package / SUMS).write_bytes(_text(sums))
 
 
-def note(package: Path, name: str) -> None:
-    """Put the sum of the file `name`, as it is now, in the place of the one before or beside the others.
+def note(package: Path, *names: str) -> None:
+    """Put the sums of the files `names`, as they are now, in the place of those before or beside the others.
 
-    A package without sums gets none: one line would claim to be all of them.
+    A package without sums gets none: a few lines would claim to be all of them. Where the package lies within
+    another, as the target of a pair does, the sums of that one say the same.
     """
     if (package / SUMS).exists():
-        files.replace(package / SUMS, _text(read(package) | {name: files.sha256(package / name)}))
+        now = {name: files.sha256(package / name) for name in names}
+        files.replace(package / SUMS, _text(read(package) | now))
+        _note_above(package.resolve(), names)
+
+
+def _note_above(package: Path, names: Iterable[str]) -> None:
+    try:
+        listed = f"{package.name}/{SUMS}" in read(package.parent)
+    except PackageError:  # no sums, or someone else's
+        return
+    if listed:
+        note(package.parent, *(f"{package.name}/{name}" for name in (*names, SUMS)))
 
 
 def verify(package: Path) -> list[str]:
