@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bench import building, checkpoints, installing, running, validation
+from bench import building, checkpoints, installing, running, speculation, validation
 from bench.table import Row, failed, markdown, write_into
 
 Part = Callable[[Path, float, int], Iterable[Row]]
@@ -79,6 +79,11 @@ def _validate(work: Path, scale: float, rounds: int) -> Iterator[Row]:
     yield from validation.full("1.75 GB", source, work, rounds)
 
 
+def _speculation(work: Path, _: float, rounds: int) -> Iterator[Row]:
+    """f32, where answers are held to be the same; a quantized pair belongs here as soon as there is one."""
+    yield from speculation.speculation(speculation.pair(work, "f32"), "f32", rounds)
+
+
 def _full(work: Path, scale: float, rounds: int) -> Iterator[Row]:
     source = building.checkpoint(checkpoints.e2b(scale), work / "e2b")
     yield from building.against_copy("full E2B", source, work, min(2, rounds))
@@ -97,6 +102,7 @@ PARTS: dict[str, Part] = {
     "validate": _validate,
     "layers": _layers,
     "attention": _attention,
+    "speculation": _speculation,
     "full": _full,
 }
 

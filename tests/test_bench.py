@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,16 @@ import cabochon
 import checkpoints as tiny
 from cabochon.checkpoint import open_checkpoint
 from cabochon.gemma4.layout import layout
+from cabochon.runtime import Generation
+from cabochon.runtime.draft_length import Round
+from cabochon.runtime.generation import Timings
+from cabochon.runtime.tally import Tally
 from packages import SOURCES, Packages
+from pairs import Pairs
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import __main__ as bench_main
-from bench import building, checkpoints, installing, running, watch
+from bench import building, checkpoints, installing, running, speculation, watch
 from bench.table import END, START, Row, markdown, write_into
 
 
@@ -145,6 +151,45 @@ def test_spellings_of_one_checkpoint_are_measured_in_turns(
         2,
     ]
     assert "".join(calls) == "ababab"
+
+
+def test_speculation_is_measured_against_plain_decoding(
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speculation, "PROMPTS", 2)
+    monkeypatch.setattr(speculation, "NEW", 12)
+    rows = list(speculation.speculation(pairs("miniature"), "f32", repeats=1))
+    assert [row.what.split(", ", 2)[2] for row in rows] == [
+        f"{way.what}: 2 answers of 12 tokens" for way in speculation.WAYS
+    ]
+    for row in rows:
+        assert (row.aim, row.met) == ("the same tokens", True)
+        tokens, rounds = float(row.ours.split()[0]), row.ours.partition("1 …: ")[2].partition(")")[0]
+        assert 0.5 < tokens <= 7 and 2 <= sum(map(int, rounds.split())) <= 2 * 11
+        assert float(row.ratio.removesuffix(" × the speed")) > 0
+
+
+def test_speculation_is_summed_over_answers() -> None:
+    rounds = [Round(4, 4, 4, 0.1, 0.1), Round(4, 0, 1, 0.1, 0.1), Round(4, 1, 2, 0.1, 0.1)]
+    figures = Tally("drafter", rounds, read_again=1).figures(9)
+    said = Generation("", [*range(9)], "length", [2], Timings(1, 0, 9, 0.1, 0.9), figures)
+    found = speculation.Sums()
+    found.add(said, 3.0, said, 2.0)
+    found.add(said, 3.0, replace(said, ids=[*range(1, 10)]), 1.0)
+    row = speculation._row(speculation.WAYS[0], "f32", found)
+    assert row.what.endswith("f32, greedy, 4 proposals: 2 answers of 96 tokens")
+    assert row.ours == (
+        "2.00 tokens a target call, 1.67 kept in a round (rounds that kept 0, 1 …: 2 2 0 0 2), 3.00 s"
+    )
+    assert (row.against, row.ratio) == ("plain decoding by turns: 6.00 s", "2.00 × the speed")
+    assert row.met is False, "one answer has other tokens"
+
+
+def test_beginnings_are_pieces_of_the_held_out_text(pairs: Pairs) -> None:
+    model = pairs.model("miniature")
+    found = speculation.beginnings(model)
+    assert len({tuple(ids) for ids in found}) == 16
+    assert all(len(ids) == 64 and ids[0] == 2 and 2 not in ids[1:] for ids in found)
 
 
 def test_a_part_that_fails_is_a_missed_row_and_the_next_one_runs(
