@@ -15,6 +15,9 @@ README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
 HUB_ID = "google/gemma-4-E2B-it"
 
 
+PARITY = r"cabochon parity (\S+) \S+/\S+( --assistant \S+)?"  # against a checkpoint: needs torch
+
+
 def fenced(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
@@ -68,7 +71,7 @@ def test_there_are_commands() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="the README's commands are written for a POSIX shell")
 def test_every_command_in_order(folder: Path) -> None:
     for line in COMMANDS:
-        if re.fullmatch(r"cabochon parity \S+ \S+/\S+", line):
+        if re.fullmatch(PARITY, line):
             continue  # needs torch: the next test
         if line.startswith("cabochon probe"):
             continue  # needs other runtimes: the test after that
@@ -82,10 +85,10 @@ def test_every_command_in_order(folder: Path) -> None:
 @pytest.mark.parity
 @pytest.mark.skipif(sys.platform == "win32", reason="the README's commands are written for a POSIX shell")
 def test_every_parity_command(folder: Path) -> None:
-    lines = [line for line in COMMANDS if re.fullmatch(r"cabochon parity \S+ \S+/\S+", line)]
-    assert lines
-    for line in lines:
-        build = shell(f"cabochon build {HUB_ID} {line.split()[2]} --precision f32", folder)
+    found = [match for line in COMMANDS if (match := re.fullmatch(PARITY, line))]
+    assert {bool(match[2]) for match in found} == {True, False}
+    for line, package, assistant in ((match[0], match[1], match[2] or "") for match in found):
+        build = shell(f"cabochon build {HUB_ID} {package} --precision f32{assistant}", folder)
         assert build.returncode == 0 or "exists" in build.stderr, build.stderr
         done = shell(line, folder)
         assert done.returncode == 0, done.stdout + done.stderr
