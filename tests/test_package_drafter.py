@@ -24,12 +24,14 @@ import drafters
 from cabochon import sums
 from cabochon.checkpoint import open_checkpoint
 from cabochon.errors import PackageError, TargetError, UnsupportedError
-from cabochon.gemma4 import drafter_tensors, read_drafter_config
+from cabochon.gemma4 import drafter_shapes, drafter_tensors, read_drafter_config
 from cabochon.metadata import forms
-from checkpoints import TINY, copy
+from checkpoints import TINY, Entry, copy, write, write_config
+from graphs import difference
 from packages import MINIATURE, Packages
 
 SOURCE = TINY / "assistant"
+GEOMETRIES, HALF = Path(__file__).parent / "data" / "geometries", 5e-3
 FILES = {
     "README.md", "SHA256SUMS", "SOURCE_LICENSE.md", "chat_template.jinja", "component_contract.yaml", "config.json",
     "evidence/validation.json", "generation_config.json", "inference_metadata.annotated.yaml",
@@ -331,6 +333,58 @@ def test_the_miniature_is_a_drafter(packages: Packages):
     config = json.loads((MINIATURE / "assistant" / "config.json").read_text())
     assert found["borrows"]["sliding_attention"]["keys_seen"] == config["text_config"]["sliding_window"] + 1
     assert found["head"]["vocabulary"] == config["text_config"]["vocab_size"]
+
+
+def e2b(folder: Path) -> Path:
+    """A checkpoint of the real geometry, with random weights in bf16."""
+    folder.mkdir()
+    raw = json.loads((GEOMETRIES / "e2b-assistant.json").read_text())
+    write_config(folder, raw)
+    rng = np.random.default_rng(0)
+
+    def stored(name: str, shape: tuple[int, ...]) -> Entry:
+        if name == drafters.ORDERING:
+            return "I64", list(shape), rng.permutation(shape[0]).tobytes()
+        values = rng.standard_normal(shape, np.float32)
+        values = values / shape[1] ** 0.5 if len(shape) == 2 else 1 + 0.15 * values
+        if "q_norm" in name:
+            values *= shape[0] ** -0.25  # scores of unit size whatever the head's size
+        return "BF16", list(shape), values.astype(ml_dtypes.bfloat16).tobytes()
+
+    shapes = drafter_shapes(read_drafter_config(raw))
+    write(folder / "model.safetensors", {name: stored(name, shape) for name, shape in shapes.items()})
+    return folder
+
+
+def test_the_drafter_of_e2b_is_built_and_stepped(tmp_path: Path):
+    """157 MB; four steps, each on the state of the last, behind more keys than the window has."""
+    source = e2b(tmp_path / "source")
+    package = cabochon.build(source, tmp_path / "p", model="drafter", precision="f16", license="mit").path
+    nbytes = 157_559_816  # and what aligns the tensors
+    assert nbytes <= (package / "model.onnx.data").stat().st_size < 1.005 * nbytes
+    truth, rng = drafters.Truth(source), np.random.default_rng(1)
+    keys = truth.keys(rng, 700, sliding=513)
+    feeds = {
+        f"shared_kv.{kind}.{part}": values.astype(np.float16)
+        for kind, pair in keys.items()
+        for part, values in zip(("key", "value"), pair, strict=True)
+    }
+    feeds["attention_mask"] = np.ones((1, 700), np.int64)
+    session = onnxruntime.InferenceSession(package / "model.onnx", providers=["CPUExecutionProvider"])
+    state = rng.standard_normal(1536).astype(np.float32)
+    for _ in range(4):
+        fused = np.concatenate([rng.standard_normal(1536).astype(np.float32), state])
+        feeds["inputs_embeds"] = fused.astype(np.float16)[None, None]
+        logits, projected = (
+            out[0, 0].astype(np.float32) for out in session.run(["logits", "projected_state"], feeds)
+        )
+        expected, state = truth.step(fused, keys)
+        both, either = (
+            how(truth.scored(logits), truth.scored(expected)) for how in (np.logical_and, np.logical_or)
+        )
+        assert difference(projected, state) < HALF
+        assert difference(logits[both], expected[both]) < HALF
+        assert both.sum() / either.sum() > 0.9 and 4096 - 256 <= truth.scored(logits).sum() <= 4096
 
 
 def test_a_caveat_of_the_kernel_of_attention_is_none_of_a_drafters(packages: Packages):
