@@ -1,10 +1,13 @@
 """run and chat with a pair: the same answer, and what was guessed ahead."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import cabochon.runtime as runtime
 from pairs import Pairs
 from test_cli import call, succeed
 
@@ -37,6 +40,25 @@ def test_run_as_json(pair: Path, options: tuple[str, ...]):
     assert did["proposed"] == did["accepted"] + did["rejected"] > 0
     assert did["proposer"] == ("prompt-lookup" if "prompt-lookup" in options else "drafter")
     assert plain["speculation"] is None and said["remarks"] == []
+
+
+def test_a_warning_where_nothing_was_accepted(pair: Path, monkeypatch: pytest.MonkeyPatch):
+    class Wrong:
+        name, reads_hidden = "drafter", False
+
+        def propose(self, state: Any, ids: Any, hidden: Any, count: int, guess: Any) -> list[int]:
+            return [3] * count  # <unk>, which no answer holds
+
+    real = runtime.load
+    monkeypatch.setattr(runtime, "load", lambda package, **how: real(package, **how | {"proposer": Wrong()}))
+    done = call("run", pair, *ASKED, "--num-draft-tokens", "4")
+    said = re.search(
+        r"^cabochon: speculation: 0 of (\d+) proposed tokens were accepted; (.+)$", done.stderr, re.M
+    )
+    assert said is not None and int(said[1]) >= 16
+    assert said[2] == "is this the drafter of this target?" and done.returncode == 0
+    monkeypatch.undo()
+    assert done.stdout == succeed("run", pair, *ASKED, "--no-speculation")
 
 
 def test_chat_says_what_was_guessed(pair: Path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,10 @@ def test_a_build_keeps_its_verdict(package: Path) -> None:
     validator = record["validator"]
     assert validator["name"] == "cabochon" and validator["version"] == cabochon.__version__
     assert validator["rules"] == len(load()) == len(record["rules"]) + len(record["skipped"])
+    installed = {name: version(name) for name in ("numpy", "onnx", "onnxruntime", "pydantic")}
+    assert validator["versions"].items() >= installed.items()
+    others = ("onnx-genai", "onnxruntime-genai")
+    assert not any(name in json.dumps(record["validator"]) for name in others), "none of them ran"
     assert "seconds" not in record and not re.search(r"20\d\d-", json.dumps(record))
     assert record["skipped"]["FIL017"] == "needs the bytes of the weights: not with --quick"
     assert record["skipped"]["BEH001"].startswith("needs to run the graphs")
