@@ -23,7 +23,7 @@ from pairs import Pairs
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import __main__ as bench_main
-from bench import building, checkpoints, installing, running, speculation, watch
+from bench import building, checkpoints, installing, running, speculation, validation, watch
 from bench.table import END, START, Row, markdown, write_into
 
 
@@ -103,6 +103,20 @@ def test_builds_are_measured_against_copies(tmp_path: Path) -> None:
         assert row.met is (float(row.ratio) <= limit)
         assert "inside `build`" in row.ours
     assert sorted(p.name for p in tmp_path.iterdir()) == ["source"]
+
+
+def test_validation_is_measured(tmp_path: Path) -> None:
+    package = validation.hollow(speaking("text"), tmp_path)
+    data = package / "model.onnx.data"
+    assert data.stat().st_size > 0 and not any(data.read_bytes()), "holes"
+    quick = validation.quick(package, rounds=1)
+    assert quick.aim == "< 3 s, < 500 MB" and "MB resident" in quick.ours
+    (full,) = validation.full(
+        "tiny", building.checkpoint(speaking("text"), tmp_path / "source"), tmp_path, rounds=1
+    )
+    assert full.what.startswith("validate tiny in full (") and full.met is (float(full.ratio) <= 1.25)
+    rules = [int(row.what.split(" rules")[0].split()[-1].strip("(")) for row in (quick, full)]
+    assert 100 < rules[0] < rules[1], "weights are read by the second alone"
 
 
 def test_running_is_measured(packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ Released versions as pinned; everything on the CPU, the graphs of cuda and webgp
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,6 +115,12 @@ def test_onnx_genai_aliases_graphs_that_update_in_place(
     assert found["generate"].outcome == "worked", found
 
 
+def test_onnx_genai_does_without_where_it_may(packages: Packages, tmp_path: Path) -> None:
+    package = packages("miniature")
+    found = answered(package, served(package, tmp_path, aliasing="permitted"))
+    assert found["generate"].outcome == "worked", found
+
+
 def test_onnx_genai_refuses_to_alias_others(packages: Packages, tmp_path: Path) -> None:
     package = packages("miniature")
     found = answered(package, served(package, tmp_path, aliasing="required"))
@@ -132,10 +139,12 @@ def test_a_document_that_onnx_genai_does_not_take(packages: Packages, tmp_path: 
         assert "must declare non-empty `package.tokenizer.special_tokens.eos_token_id`" in refused.happened
 
 
-def test_a_graph_that_keeps_the_last_position(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["default", "cuda"])
+def test_a_graph_that_keeps_the_last_position(tmp_path: Path, target: str) -> None:
     """Neither feeds a count: a graph that keeps the last position says so in its ports."""
     source, out = MINIATURE / "target", tmp_path / "p"
-    package = cabochon.build(source, out, precision="f32", license="apache-2.0", logits_to_keep=1).path
+    how: dict[str, Any] = {"target": target, "precision": "f32", "license": "apache-2.0", "logits_to_keep": 1}
+    package = cabochon.build(source, out, **how).path
     assert answered(package, served(package, tmp_path))["generate"].outcome == "worked"
     greedy = onnxruntime_genai.client(package, ask(package).trials[:1], seconds=120)["greedy"]
     assert greedy.outcome == "worked"
