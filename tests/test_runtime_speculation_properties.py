@@ -1,6 +1,8 @@
 """Greedy answers over many prompts, lengths, windows kept and proposers; sampled answers against their distribution."""
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cabochon
 from cabochon.runtime import Eviction, Model, Output, PromptLookup, State
 from cabochon.runtime.draft_length import Fixed
 from cabochon.runtime.generation import Row
 from cabochon.runtime.proposers import Guess, Proposer
 from cabochon.runtime.sampling import Sampling, candidates
 from cabochon.runtime.speculation import speculate
+from checkpoints import copy, write_config
 from packages import MINIATURE
 from pairs import Pairs
 from speculating import Foreseeing, plainly, row, speculatively
@@ -26,16 +30,34 @@ PER_BATCH = 40
 @pytest.mark.parametrize("seed", range(CASES // PER_BATCH))
 def test_greedy_equals_plain(pairs: Pairs, seed: int):
     """40 prompts of 1 to 32 tokens: plain decoding answers them together, speculation one by one."""
-    random = np.random.default_rng(seed)
     model = pairs.model("tiny-dense" if seed % 2 else "tiny", "cuda" if seed % 4 == 3 else "default")
-    prompts = [random.integers(24, 512, random.integers(1, 33)).tolist() for _ in range(PER_BATCH)]
-    limits = random.integers(2, 9, PER_BATCH).tolist()
+    equals_plain(model, np.random.default_rng(seed), WINDOW, PER_BATCH)
+
+
+@pytest.mark.parametrize("target", ["default", "cuda"])
+@pytest.mark.parametrize("window", [2, 5, 21])
+def test_greedy_equals_plain_in_other_windows(tmp_path: Path, window: int, target: str):
+    """The same weights seen through another window, by the target and, one key further, by its drafter."""
+    source, assistant = copy(tmp_path / "t", "text", sliding_window=window), copy(tmp_path / "a", "assistant")
+    raw = json.loads((assistant / "config.json").read_text())
+    raw["text_config"]["sliding_window"] = window
+    write_config(assistant, raw)
+    how: dict[str, Any] = {"assistant": assistant, "target": target, "precision": "f32", "license": "mit"}
+    model = cabochon.load(cabochon.build(source, tmp_path / "pair", **how).path, threads=1, provider="cpu")
+    assert model.session.ports.contract.window == window
+    equals_plain(model, np.random.default_rng(window), window, rows=16)
+
+
+def equals_plain(model: Model, random: np.random.Generator, window: int, rows: int) -> None:
+    """So many random prompts, lengths, draft lengths, proposers, chunks and numbers of entries kept."""
+    prompts = [random.integers(24, 512, random.integers(1, 33)).tolist() for _ in range(rows)]
+    limits = random.integers(2, 9, rows).tolist()
     plain = model.generate(prompts, max_new_tokens=8, greedy=True, ignore_eos=True)
     texts = [answer.prompt_ids + answer.ids for answer in plain]
     proposers = [model.proposer, PromptLookup(), *(Foreseeing(texts, right) for right in (0.3, 0.8))]
     for n, (prompt, limit, answer) in enumerate(zip(prompts, limits, plain, strict=True)):
         count = int(random.integers(1, 8))
-        kept = Eviction(WINDOW, int(random.integers(0, 12)), int(random.integers(0, 6)))
+        kept = Eviction(window, int(random.integers(0, 12)), int(random.integers(0, 6)))
         chunk = int(random.choice([3, 7, 512]))
         proposer = proposers[int(random.choice(4, p=[0.4, 0.1, 0.2, 0.3]))]
         said = speculatively(model.session, row(prompt, limit), proposer, count, kept, chunk=chunk)
