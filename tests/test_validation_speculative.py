@@ -202,6 +202,14 @@ def anchor(document: Document) -> None:
         )
 
 
+def exchanged(document: Document) -> None:
+    """What the drafter reads as the sliding layers' keys are their values, and the reverse."""
+    cells = groups(document)["sliding_attention"]["ports"]["assistant"]
+    cells["kv.5.key"]["input"], cells["kv.5.value"]["input"] = (
+        cells[f"kv.5.{part}"]["input"] for part in ("value", "key")
+    )
+
+
 def targets_config(package: Path) -> None:
     shutil.copy(package / "target" / "config.json", package / "config.json")
 
@@ -221,7 +229,12 @@ REAL = (
     ),
     real("a cell forgotten", edit_document(lambda d: d["speculative"]["rollback_state"].pop()), "SPC008"),
     real("more proposed than can be taken back", said(max_proposal_width=7), "SPC009"),
+    real("nothing rolls back", said(rollback_state=[]), "SPC008"),
+    real("no width", said(max_proposal_width=0), "SCH003"),
     real("one group shared", said(shared_state=[FULL]), "SPC010"),
+    real("a group of nobody", said(shared_state=[FULL, "sliding_attention", "cross"]), "SPC010"),
+    real("a subset that is all", said(vocabulary={"kind": "subset", "proposer_vocab_size": 10}), "SPC012"),
+    real("keys for values", edit_document(exchanged), "STA006", "STA017"),
     real("a weight of nobody", said(shared_weights=["lm_head.weight"]), "SPC011", "SCH007"),
     real("a map that is not there", said(vocabulary={"kind": "mapped", "artifact": "x"}), "SPC013", "FIL001"),
     real("the first layer in place of the last", edit_document(anchor), "STA015"),
