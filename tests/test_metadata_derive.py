@@ -145,6 +145,29 @@ def test_a_decoder_without_one_of_its_presents(e2b: Decoder):
         read_decoder(model, config, None, {})
 
 
+@pytest.mark.parametrize("port", ["input_ids", "attention_mask", "logits"])
+def test_a_graph_that_is_no_decoder(port: str):
+    import onnx_ir as ir
+
+    from cabochon.gemma4 import read_text_config
+
+    def value(name: str) -> ir.Value:
+        return ir.Value(name=name, shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.FLOAT))
+
+    names = {"input_ids", "attention_mask", "past_key_values.0.key"} - {port}
+    made = {"present.0.key", "logits"} - {port}
+    graph = ir.Graph(
+        [value(name) for name in sorted(names)], [value(name) for name in sorted(made)], nodes=[]
+    )
+    config = read_text_config(checkpoints.tiny_config("text"))
+    with pytest.raises(GraphError, match="there is no such port; expected a decoder's") as caught:
+        read_decoder(ir.Model(graph, ir_version=10), config, None, {})
+    assert caught.value.at == port
+    graph.inputs.append(value(port)) if port != "logits" else graph.outputs.append(value(port))
+    with pytest.raises(GraphError, match=r"its shape is \[1\]; expected \[batch, heads, positions, size\]"):
+        read_decoder(ir.Model(graph, ir_version=10), config, None, {})
+
+
 def test_the_document_carries_no_hash(e2b: Decoder):
     text = yaml.write(dump(decoder_document(e2b), "v1")).decode()
     assert not any(word in text for word in ("sha256", "hash", "fingerprint", "digest"))

@@ -1,6 +1,7 @@
 """A package in another version: the document converted, everything else the same bytes, sums right, or nothing."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -92,6 +93,34 @@ def test_refused(miniature: Path, tmp_path: Path) -> None:
     with pytest.raises(PackageError, match="not JSON"):
         convert_package(package, tmp_path / "out", "v1.8")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "package"]
+
+
+def test_what_is_no_graph_is_waited_for_by_nobody(miniature: Path, tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    shutil.copytree(miniature, package)
+    (package / "model.onnx").unlink()
+    os.mkfifo(package / "model.onnx")
+    made = convert_package(package, tmp_path / "out", "v1.8")
+    assert made.remarks[0].endswith("model.onnx: is missing or no file; expected a graph")
+
+
+def test_a_pair_whose_target_is_another_graph(packages: Packages, tmp_path: Path) -> None:
+    pair = tmp_path / "pair"
+    shutil.copytree(packages("miniature-pair"), pair)
+    graph = pair / "target" / "model.onnx"
+    graph.write_bytes((pair / "target" / "policies" / "termination.onnx").read_bytes())
+    made = convert_package(pair, tmp_path / "out", "v1.8")
+    assert made.remarks[0].endswith("input_ids: there is no such port; expected a decoder's")
+
+
+def test_a_pair_whose_target_is_a_link(packages: Packages, tmp_path: Path) -> None:
+    pair = tmp_path / "pair"
+    shutil.copytree(packages("miniature-pair"), pair)
+    (pair / "target").rename(tmp_path / "target")
+    (pair / "target").symlink_to(tmp_path / "target")
+    with pytest.raises(PackageError, match="is a link to a folder") as raised:
+        convert_package(pair, tmp_path / "out", "v1.8")
+    assert raised.value.at == "target" and not (tmp_path / "out").exists()
 
 
 def test_back_to_v1_needs_what_only_v1_says(miniature: Path, tmp_path: Path) -> None:

@@ -209,6 +209,15 @@ def test_a_target_without_hidden_states_begins_nothing(e2b: Pair):
         pair_document(bare)
 
 
+@pytest.mark.parametrize("kind", ["full_attention", "sliding_attention"])
+def test_a_target_that_remembers_nothing_of_a_kind_has_no_drafter(e2b: Pair, kind: str):
+    from dataclasses import replace
+
+    caches = tuple(cache for cache in e2b.target.caches if cache.kind != kind)
+    with pytest.raises(GraphError, match=f"no cache of {kind}; expected one, which a drafter reads"):
+        pair_document(replace(e2b, target=replace(e2b.target, caches=caches)))
+
+
 def test_a_built_pair_gives_the_document_that_was_written(packages: Packages):
     for source in ("tiny-pair", "tiny-dense-pair"):
         built: Path = packages(source)

@@ -63,3 +63,10 @@ def test_names_of_types(dtype: str, name: str) -> None:
 def test_what_is_no_port(value: ir.Value, message: str) -> None:
     with pytest.raises(GraphError, match=re.escape(message)):
         ports.read(graph(value))
+
+
+@pytest.mark.parametrize("shape", [(), ("batch", "vocab")])
+def test_a_last_dimension_that_is_no_number(shape: tuple[int | str, ...]) -> None:
+    assert ports.last(Port("x", "int64", (*shape, 7))) == 7
+    with pytest.raises(GraphError, match=r"x: its last dimension is .*; expected a number"):
+        ports.last(Port("x", "int64", shape))

@@ -82,6 +82,13 @@ def read_decoder(
 ) -> Decoder:
     """The facts of a traced or loaded decoder. Raises GraphError where its ports are not those of one."""
     ports = read(model)
+    for name, side in (
+        ("input_ids", ports.inputs),
+        ("attention_mask", ports.inputs),
+        ("logits", ports.outputs),
+    ):
+        if name not in side:
+            raise GraphError("there is no such port; expected a decoder's", at=name)
     caches = tuple(_caches(ports, config))
     in_place = all(_in_place(model, cache) for cache in caches)
     return Decoder(ports, caches, in_place, dict(model.metadata_props), config, vocabulary, generation)
@@ -95,6 +102,10 @@ def _caches(ports: Ports, config: TextConfig) -> Iterator[Cache]:
             if present not in ports.outputs or layer >= len(config.layers):
                 raise GraphError(
                     f"no output {present!r}, or no layer {layer} in config.json; expected both", at=name
+                )
+            if len(past.shape) != 4:
+                raise GraphError(
+                    f"its shape is {list(past.shape)}; expected [batch, heads, positions, size]", at=name
                 )
             kind = cast(Kind, config.layers[layer].kind)
             yield Cache(layer, part, kind, past, ports.outputs[present])

@@ -42,7 +42,7 @@ from cabochon.metadata.document import (
     TokenizerArtifact,
     Workflow,
 )
-from cabochon.metadata.ports import Port
+from cabochon.metadata.ports import Port, last
 from cabochon.metadata.vocabulary import Vocabulary
 
 __all__ = [
@@ -109,7 +109,7 @@ def decoder_workflow(decoder: Decoder) -> Workflow:
 
 def model(decoder: Decoder) -> Model:
     """Limits of the model. Attention is not described: one head size could not, and the ports say it."""
-    return Model(max_sequence_length=decoder.config.max_positions, vocab_size=_size(decoder.logits))
+    return Model(max_sequence_length=decoder.config.max_positions, vocab_size=last(decoder.logits))
 
 
 def package(decoder: Decoder) -> Package | None:
@@ -235,9 +235,3 @@ def _cell(cache: Cache, initial: str, recurrence: Recurrence) -> Cell:
 
 def _alias(cache: Cache) -> Alias:
     return Alias(input=cache.past.name, output=cache.present.name, role=cache.part, layer=cache.layer)
-
-
-def _size(port: Port) -> int:
-    size = port.shape[-1]
-    assert isinstance(size, int), port
-    return size

@@ -29,7 +29,7 @@ from cabochon.metadata.document import (
     PortRole,
     Workflow,
 )
-from cabochon.metadata.ports import Port, Ports, read
+from cabochon.metadata.ports import Port, Ports, last, read
 from cabochon.metadata.vocabulary import Vocabulary
 
 __all__ = [
@@ -142,13 +142,6 @@ def _head(model: ir.Model, vocabulary: int) -> Head:
     number = best.inputs[1].const_value if best.inputs[1] is not None else None
     assert number is not None
     return Head(vocabulary, int(str(table.shape[0])), int(number.numpy().reshape(-1)[0]))
-
-
-def last(port: Port) -> int:
-    """The last dimension of a port, which is a number."""
-    size = port.shape[-1]
-    assert isinstance(size, int), port
-    return size
 
 
 def drafter_document(drafter: Drafter) -> Document:

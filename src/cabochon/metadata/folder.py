@@ -107,6 +107,12 @@ def _fill(package: Path, stage: Path, without: set[str]) -> tuple[str | None, se
     copied, kept = None, set[str]()
     for path in sorted(package.rglob("*")):
         name = path.relative_to(package).as_posix()
+        if path.is_symlink() and path.is_dir():  # the walk does not enter it: its files would be missing
+            raise PackageError(
+                "is a link to a folder; expected the folder itself",
+                at=name,
+                remedy="copy it into the package",
+            )
         if not path.is_file() or name in without or name == sums.SUMS:
             continue
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
@@ -151,6 +157,8 @@ def _is_drafter(package: Path) -> bool:
 def _graph(package: Path, name: str) -> "ir.Model":
     import onnx_ir as ir
 
+    if not (package / name).is_file():  # a pipe would be waited for
+        raise PackageError("is missing or no file; expected a graph", at=name)
     try:
         return ir.load(package / name)
     except Exception as error:  # protobuf and onnx_ir raise what they like

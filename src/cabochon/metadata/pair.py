@@ -114,6 +114,11 @@ def width(generation: Mapping[str, Any]) -> int:
 
 def pair_document(pair: Pair) -> Document:
     """The workflow of both. Its form is neutral; `cabochon.metadata.forms.dump` writes it as v1 or v1.8."""
+    for kind in (FULL, *(each.kind for each in pair.drafter.borrowed)):
+        if kind not in pair.target.groups:
+            raise GraphError(
+                f"no cache of {kind}; expected one, which a drafter reads", at="the target's graph"
+            )
     alone = decoder_workflow(pair.target)
     assert alone.serving is not None
     workflow = alone.model_copy(

@@ -9,7 +9,7 @@ from cabochon.errors import GraphError
 if TYPE_CHECKING:
     import onnx_ir as ir  # takes most of a second to import; a validator reads ports without it
 
-__all__ = ["Port", "Ports", "read"]
+__all__ = ["Port", "Ports", "last", "read"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,14 @@ def read(model: "ir.Model") -> Ports:
         {p.name: p for p in (_port(v, v.name in graph.initializers) for v in graph.inputs)},
         {p.name: p for p in (_port(v, False) for v in graph.outputs)},
     )
+
+
+def last(port: Port) -> int:
+    """The last dimension of a port. Raises GraphError where it is no number."""
+    size = port.shape[-1] if port.shape else None
+    if not isinstance(size, int):
+        raise GraphError(f"its last dimension is {size!r}; expected a number", at=port.name)
+    return size
 
 
 def _port(value: "ir.Value", optional: bool) -> Port:

@@ -8,10 +8,10 @@ from typing import Any
 
 from cabochon import files, sums
 from cabochon.checkpoint.strict_json import parse_object
-from cabochon.metadata.drafter import last
 from cabochon.metadata.folder import open_decoder
 from cabochon.metadata.forms import dump
 from cabochon.metadata.pair import EMBEDDING, Pair, pair_comments, pair_document, read_embedding, width
+from cabochon.metadata.ports import last
 from cabochon.metadata.yaml import write
 from cabochon.package.component_contract import COMPONENT_CONTRACT, pair_contract
 from cabochon.package.drafter_package import drafter_contracts, traced
