@@ -86,6 +86,7 @@ def test_flags_of_run_arrive(monkeypatch: Any, package: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert seen == {
         "path": package, "threads": 2, "provider": "cpu", "provider_options": {"a": "b", "c": "d=e"},
+        "proposer": None,
     }  # fmt: skip
 
 

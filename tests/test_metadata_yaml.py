@@ -1,8 +1,10 @@
 """YAML in and out: what is refused, at which address, at what cost; and texts that no reader takes for another."""
 
 import math
-import resource
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,7 +156,29 @@ def test_a_megabyte_of_anything(name: str, ending: str) -> None:
     except MetadataError as error:
         assert error.at.startswith(f"m.{ending}:") and len(str(error)) < 400
     assert time.process_time() - before < 10
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**20  # kB
+
+
+MEMORY = """
+import resource, sys
+from contextlib import suppress
+from cabochon.errors import MetadataError
+from cabochon.metadata import yaml
+from test_metadata_yaml import HOSTILE
+for name, text in HOSTILE.items():
+    with suppress(MetadataError):
+        yaml.read(text, "m." + sys.argv[1])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.parametrize("ending", ["yaml", "json"])
+def test_no_megabyte_takes_a_gigabyte(ending: str) -> None:
+    """In a process of its own: what other tests took before is not counted."""
+    tests = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, ending], cwd=tests, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 2**20  # kB
 
 
 def test_without_libyaml_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
