@@ -79,6 +79,12 @@ def test_help(command: str) -> None:
     assert text == succeed(command, "-h")
 
 
+@pytest.mark.parametrize(("command", "extra"), [("parity", "parity"), ("probe", "clients")])
+def test_help_names_the_extra_to_install(command: str, extra: str) -> None:
+    """In help, words in brackets are markup unless they are escaped."""
+    assert f"pip install 'cabochon[{extra}]'" in " ".join(succeed(command, "--help").split())
+
+
 def test_help_names_every_command() -> None:
     text = succeed("--help")
     assert all(f" {command} " in text for command in COMMANDS)

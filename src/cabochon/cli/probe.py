@@ -24,9 +24,9 @@ def probe(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try PACKAGE in the other runtimes that are installed, each in a process of its own.
+    r"""Try PACKAGE in the other runtimes that are installed, each in a process of its own.
 
-    onnxruntime-genai and onnx-genai come with `pip install 'cabochon[clients]'`. Their tokens are compared with those
+    onnxruntime-genai and onnx-genai come with `pip install 'cabochon\[clients]'`. Their tokens are compared with those
     of cabochon's own runtime; a refusal, a crash or a hang is a result like any other, and no error.
     """
     from cabochon.clients import probe
