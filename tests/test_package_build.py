@@ -441,7 +441,7 @@ def test_what_is_refused_leaves_nothing(tmp_path):
     (source / "tokenizer.json").unlink()
     with pytest.raises(PackageError, match="the checkpoint has no tokenizer"):
         build(source, tmp_path / "p")
-    with pytest.raises(PackageError, match="OUT lies inside the checkpoint"):
+    with pytest.raises(PackageError, match="OUT lies inside "):
         build(source, source / "onnx", allow_missing=["tokenizer"])
     with pytest.raises(PackageError, match="OUT exists already"):
         build(source, source, allow_missing=["tokenizer"])

@@ -45,9 +45,9 @@ def refuse(out: Path, source: Path | None = None) -> None:
         )
     if source is not None and out.resolve().is_relative_to(source.resolve()):
         raise PackageError(
-            f"OUT lies inside the checkpoint {source}",
+            f"OUT lies inside {source}, which is read",
             at=str(out),
-            remedy="choose a folder outside of the checkpoint",
+            remedy="choose a folder outside of it",
         )
 
 
