@@ -94,3 +94,12 @@ def test_speculation_without_a_proposer_is_refused(pair: Path):
     done = call("run", pair / "target", *ASKED, "--speculation")
     assert done.returncode in (1, 2)
     assert "speculation: nobody is there to propose tokens" in done.stderr
+
+
+def test_bench_of_a_pair(pairs: Pairs) -> None:
+    pair = pairs("miniature", "default", "f32")
+    asked = ("bench", pair, "--rounds", "1", "--max-new-tokens", "12", "--prefill-tokens", "16", "--threads", "1")
+    found = json.loads(succeed(*asked, "--json"))
+    assert found["same"] is True and found["speculation"]["proposed"] > 0
+    said = succeed(*asked)
+    assert "prefill of 16 tokens" in said and "the same tokens" in said and "drafts accepted" in said

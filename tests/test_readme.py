@@ -65,7 +65,7 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_there_are_commands() -> None:
     words = {line.split("cabochon ")[1].split()[0] for line in COMMANDS}
     checks = {"validate", "parity", "probe", "compare"}
-    assert words == {"plan", "build", "run", "chat", "metadata", "list", "demo"} | checks
+    assert words == {"plan", "build", "run", "chat", "bench", "metadata", "list", "demo"} | checks
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the README's commands are written for a POSIX shell")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cabochon import __version__
+from cabochon.cli.bench import bench
 from cabochon.cli.build import build
 from cabochon.cli.chat import chat
 from cabochon.cli.compare import compare
@@ -50,7 +51,7 @@ def cabochon(
     """Turn a Gemma 4 checkpoint into an ONNX package, and run it."""
 
 
-for command in (plan, build, run, chat, validate, parity, probe, compare, demo):
+for command in (plan, build, run, chat, bench, validate, parity, probe, compare, demo):
     app.command()(command)
 app.command("list")(list_rows)
 app.add_typer(metadata, name="metadata")
