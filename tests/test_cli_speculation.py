@@ -98,7 +98,18 @@ def test_speculation_without_a_proposer_is_refused(pair: Path):
 
 def test_bench_of_a_pair(pairs: Pairs) -> None:
     pair = pairs("miniature", "default", "f32")
-    asked = ("bench", pair, "--rounds", "1", "--max-new-tokens", "12", "--prefill-tokens", "16", "--threads", "1")
+    asked = (
+        "bench",
+        pair,
+        "--rounds",
+        "1",
+        "--max-new-tokens",
+        "12",
+        "--prefill-tokens",
+        "16",
+        "--threads",
+        "1",
+    )
     found = json.loads(succeed(*asked, "--json"))
     assert found["same"] is True and found["speculation"]["proposed"] > 0
     said = succeed(*asked)
