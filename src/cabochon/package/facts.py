@@ -1,5 +1,6 @@
 """What is known of a package while it is built; provenance and card are written from nothing else."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,7 @@ C = TypeVar("C", TextConfig, DrafterConfig)
 
 
 @dataclass(frozen=True)
-class Facts(Generic[C]):
+class Facts(ABC, Generic[C]):
     """All that a package's documents are derived from. `digests`: of the graph and the files of weights."""
 
     checkpoint: Checkpoint
@@ -42,9 +43,9 @@ class Facts(Generic[C]):
     command: tuple[str, ...] | None
 
     @property
+    @abstractmethod
     def text(self) -> TextConfig:
         """The layers of the model."""
-        raise NotImplementedError
 
     @property
     def caveat(self) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cabochon.errors import PackageError, RequestError
+from cabochon.metadata.vocabulary import special_names
 
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
@@ -25,7 +26,7 @@ class Tokens:
                 f"not a tokenizer: {error}", at=str(path), remedy="build the package again"
             ) from error
         added = self._tokenizer.get_added_tokens_decoder()
-        self.named = dict(_named(config))
+        self.named = dict(special_names(config))
         self.skipped = frozenset(i for i, t in added.items() if t.special)
         self.controls = {
             t.content: i for i, t in added.items() if t.special or t.content in self.named.values()
@@ -119,14 +120,6 @@ def _require_unicode(text: str) -> None:
             at="prompt",
             remedy="give the text as UTF-8",
         ) from error
-
-
-def _named(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """(key, text) of each `*_token` of tokenizer_config.json; a token is a string or an object with `content`."""
-    for key, value in {**config, **(config.get("model_specific_special_tokens") or {})}.items():
-        content = value.get("content") if isinstance(value, Mapping) else value
-        if key.endswith("_token") and isinstance(content, str):
-            yield key, content
 
 
 def unused_character(values: Iterable[Any]) -> str:
