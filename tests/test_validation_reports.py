@@ -64,6 +64,12 @@ def test_text_groups_by_rule_and_says_a_remedy_once() -> None:
     )
 
 
+def test_text_names_rules_that_follow_one_another_as_a_span() -> None:
+    skipped = dict.fromkeys(("FIL017", "REF012", "REF013", "REF015", "BEH001", "BEH002", "BEH003"), "why")
+    said = reports.text(Verdict(Path("p"), (), (), skipped, 1.0))
+    assert "not run: FIL017, REF012-013, REF015, BEH001-003: why\n" in said
+
+
 def test_text_of_many_findings_is_short() -> None:
     said = reports.text(verdict(*(finding(f"a: {i}") for i in range(500))))
     assert "  and 480 more\n" in said and said.count("\n") < 80

@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,18 @@ def _skipped(verdict: Verdict) -> Iterator[str]:
     for code, why in verdict.skipped.items():
         by_reason.setdefault(why, []).append(code)
     for why, codes in by_reason.items():
-        yield f"not run: {', '.join(codes)}: {why}"
+        yield f"not run: {', '.join(_spans(codes))}: {why}"
+
+
+def _spans(codes: Iterable[str]) -> Iterator[str]:
+    """BEH001, BEH002, BEH003, HYG001 -> "BEH001-003", "HYG001" """
+    runs: list[list[str]] = []
+    for code in codes:
+        if runs and code == f"{runs[-1][-1][:3]}{int(runs[-1][-1][3:]) + 1:03d}":
+            runs[-1].append(code)
+        else:
+            runs.append([code])
+    return (run[0] if len(run) == 1 else f"{run[0]}-{run[-1][3:]}" for run in runs)
 
 
 def _summary(verdict: Verdict) -> str:
