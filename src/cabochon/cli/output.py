@@ -15,6 +15,8 @@ __all__ = ["plain", "print_error", "print_json", "print_table", "size"]
 
 def plain(value: Any) -> Any:
     """The value in the types of JSON: dataclasses become objects, paths become strings."""
+    if value is None or isinstance(value, str | int | float):
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -33,7 +33,7 @@ def in_words(value: Any) -> str:
         return "a mapping" if value else "an empty mapping"
     if isinstance(value, list | tuple):
         return f"a sequence of {len(value)}" if value else "an empty sequence"
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = str(value) if type(value) is int else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

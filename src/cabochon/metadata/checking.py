@@ -9,7 +9,6 @@ from cabochon.metadata.document import READING, Document
 
 __all__ = ["typed"]
 
-_MOST = 1000  # mistakes that are spelled out; who has more reads none of them
 _EXPECTED = {
     "missing": "it to be there",
     "extra_forbidden": "no such key; see `cabochon metadata schema` for those that are known",
@@ -38,15 +37,13 @@ def typed(data: Any) -> Document | tuple[Problem, ...]:
 
 def _problems(error: ValidationError, data: Any) -> tuple[Problem, ...]:
     found: dict[tuple[Path, str], list[str]] = {}
-    details = error.errors(include_url=False, include_input=False)
-    for detail in details[:_MOST]:
+    for detail in error.errors(include_url=False, include_input=False):
         path, value = _place(detail["loc"], data, detail["type"])
         what = "nothing" if detail["type"] == "missing" else in_words(value)
         expected = found.setdefault((path, what), [])
         if (words := _expected(detail)) not in expected:
             expected.append(words)
-    more = [Problem((), f"{len(details) - _MOST} more mistakes", "none")] if len(details) > _MOST else []
-    return (*(Problem(path, what, " or ".join(words)) for (path, what), words in found.items()), *more)
+    return tuple(Problem(path, what, " or ".join(words)) for (path, what), words in found.items())
 
 
 def _place(loc: tuple[Any, ...], data: Any, kind: str) -> tuple[Path, Any]:
