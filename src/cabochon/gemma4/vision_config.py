@@ -1,0 +1,152 @@
+"""The vision tower as config.json describes it: frozen facts, decided once.
+
+The rules are those of transformers' Gemma4VisionConfig, whose defaults absent keys take.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cabochon.checkpoint.section import Section
+
+__all__ = ["VISION_KEYS", "VisionConfig", "read_vision_config"]
+
+_USED = "used"
+_TRAINING = "concerns training only"
+_LOADING = "concerns how transformers loads or returns things"
+_CLASSIFIERS = "concerns classifiers"
+_TEXT = "saved with every config; an encoder has no tokens"
+
+# Every key that vision_config may hold, and what becomes of it.
+VISION_KEYS: dict[str, str] = {
+    "model_type": "checked to be gemma4_vision",
+    "hidden_size": _USED,
+    "intermediate_size": _USED,
+    "num_hidden_layers": _USED,
+    "num_attention_heads": _USED,
+    "num_key_value_heads": _USED,
+    "head_dim": _USED,
+    "global_head_dim": "nothing reads it: all layers have heads of head_dim",
+    "patch_size": _USED,
+    "pooling_kernel_size": _USED,
+    "position_embedding_size": _USED,
+    "rms_norm_eps": _USED,
+    "rope_parameters": _USED,
+    "use_clipped_linears": _USED,
+    "standardize": _USED,
+    "hidden_activation": "checked to be gelu_pytorch_tanh",
+    "attention_bias": "checked to be false",
+    "max_position_embeddings": "positions are limited by position_embedding_size",
+    "default_output_length": "how many soft tokens an image gets is said by processor_config.json",
+    "attention_dropout": _TRAINING,
+    "initializer_range": _TRAINING,
+    "architectures": "model_type says it",
+    "transformers_version": _LOADING,
+    "_name_or_path": _LOADING,
+    "_attn_implementation": _LOADING,
+    "_attn_implementation_autoset": _LOADING,
+    "attn_implementation": _LOADING,
+    "auto_map": _LOADING,
+    "chunk_size_feed_forward": "a way to save memory that changes no result",
+    "dtype": "the dtype of each tensor is read from its header",
+    "torch_dtype": "the dtype of each tensor is read from its header",
+    "is_encoder_decoder": "checked to be false",
+    "id2label": _CLASSIFIERS,
+    "label2id": _CLASSIFIERS,
+    "problem_type": _CLASSIFIERS,
+    "output_attentions": _LOADING,
+    "output_hidden_states": _LOADING,
+    "return_dict": _LOADING,
+    "use_cache": _TEXT,
+    "bos_token_id": _TEXT,
+    "eos_token_id": _TEXT,
+    "pad_token_id": _TEXT,
+    "tie_word_embeddings": _TEXT,
+}
+
+_FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "model_type": (("gemma4_vision",), "the tower of a gemma4 model"),
+    "hidden_activation": (("gelu_pytorch_tanh",), "the feed-forward is gated by gelu_pytorch_tanh"),
+    "attention_bias": ((False, None), "the projections have no bias"),
+    "is_encoder_decoder": ((False,), "the tower is an encoder"),
+}
+_MOST_LAYERS = 10_000  # the largest of the family has 27; more is a typing error that would take all memory
+
+
+@dataclass(frozen=True)
+class VisionConfig:
+    """The vision tower. `layers` is their number; `theta` the base of the rotation of both axes.
+
+    `clipped`: every linear of a layer clamps its input and output. `standardize`: soft tokens are shifted and scaled.
+    """
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    layers: int
+    patch_size: int
+    pooling_kernel_size: int
+    position_embedding_size: int
+    theta: float
+    eps: float
+    clipped: bool
+    standardize: bool
+
+
+def read_vision_config(raw: Mapping[str, Any]) -> VisionConfig | None:
+    """The vision tower in `raw`, a whole config.json; None where vision_config is absent or null.
+
+    Raises ConfigError for anything that is unknown, of the wrong type, or contradicts itself.
+    """
+    if raw.get("vision_config") is None:
+        return None
+    c = Section(raw, "config.json").section("vision_config")
+    c.refuse_unknown(VISION_KEYS)
+    _refuse_other_values(c)
+    config = VisionConfig(
+        hidden=c.integer("hidden_size", 768),
+        heads=c.integer("num_attention_heads", 12),
+        kv_heads=c.integer("num_key_value_heads", 12),
+        head_dim=c.integer("head_dim", 64),
+        intermediate=c.integer("intermediate_size", 3072),
+        layers=c.integer("num_hidden_layers", 16, maximum=_MOST_LAYERS),
+        patch_size=c.integer("patch_size", 16),
+        # With 1 transformers pools nothing, and returns the padding instead of the patches.
+        pooling_kernel_size=c.integer("pooling_kernel_size", 3, minimum=2),
+        position_embedding_size=c.integer("position_embedding_size", 10_240),
+        theta=_theta(c),
+        eps=c.positive("rms_norm_eps", 1e-6, maximum=1.0),
+        clipped=c.flag("use_clipped_linears", False),
+        standardize=c.flag("standardize", False),
+    )
+    _check_heads(c, config)
+    return config
+
+
+def _theta(c: Section) -> float:
+    """Both axes turn alike. Published files call that "default", transformers saves it as "axial"."""
+    if c.values.get("rope_parameters") is None:
+        return 100.0
+    rope = c.section("rope_parameters")
+    rope.refuse_unknown(("rope_type", "rope_theta"))
+    if (kind := rope.values.get("rope_type", "axial")) not in ("axial", "default"):
+        raise rope.error("rope_type", f"is {kind!r:.100}; expected 'axial' or 'default', which is the same here")
+    return rope.positive("rope_theta", 100.0, minimum=1.0)
+
+
+def _check_heads(c: Section, config: VisionConfig) -> None:
+    if config.head_dim % 4:
+        what = f"is {config.head_dim}; expected a multiple of 4: each half of a head is rotated by one axis, in pairs"
+        raise c.error("head_dim", what)
+    if config.heads % config.kv_heads:
+        what = f"is {config.kv_heads}, which does not divide num_attention_heads, {config.heads}"
+        raise c.error("num_key_value_heads", what)
+
+
+def _refuse_other_values(c: Section) -> None:
+    for key, (allowed, why) in _FIXED.items():
+        if key in c and not any(c.values[key] is value or c.values[key] == value for value in allowed):
+            expected = " or ".join(map(repr, allowed))
+            raise c.error(key, f"is {c.values[key]!r:.100}; expected {expected}: {why}")
