@@ -108,14 +108,10 @@ def _component(decoder: Decoder) -> Iterator[tuple[Path, tuple[str, ...]]]:
             ("Optional: how many of the last real tokens get logits; 0 is all. The graph holds a default.",),
         )
     if decoder.hidden:
-        scale = decoder.properties["cabochon.embed_scale"]
-        yield (
-            (*ports, "outputs", decoder.hidden),
-            (
-                "After the final norm: what the head takes, and what a drafter would continue from.",
-                f"Embeddings were multiplied by {scale} on the way in.",
-            ),
-        )
+        scale = decoder.properties.get("cabochon.embed_scale")
+        means = "After the final norm: what the head takes, and what a drafter would continue from."
+        scaled = (f"Embeddings were multiplied by {scale} on the way in.",) if scale else ()
+        yield (*ports, "outputs", decoder.hidden), (means, *scaled)
 
 
 def _group(name: Kind, group: Group, decoder: Decoder) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What the documents of a text package are derived from: the traced graph, the config, the tokenizer files."""
+"""What the documents of a decoder are derived from: the traced graph, the config, the tokenizer files."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,6 +18,7 @@ __all__ = ["Cache", "Decoder", "Kind", "read_decoder"]
 Part = Literal["key", "value"]
 Kind = Literal["sliding_attention", "full_attention"]
 
+_FED = ("input_ids", "inputs_embeds", "per_layer_inputs")
 _PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 
 
@@ -39,7 +40,9 @@ class Cache:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A text decoder: `ports` and `caches` as its graph has them, `in_place` where one buffer may be past and present.
+    """A decoder: `ports` and `caches` as its graph has them, `in_place` where one buffer may be past and present.
+
+    It takes tokens, or embeddings of them that another graph makes.
 
     `properties` are the metadata properties of the graph. `vocabulary` is None for a package without a tokenizer;
     `generation` is generation_config.json, empty where the package has none. `name` is that of its component.
@@ -54,6 +57,11 @@ class Decoder:
     generation: Mapping[str, Any]
     artifact: str = "model.onnx"
     name: str = "decoder"
+
+    @property
+    def fed(self) -> tuple[str, ...]:
+        """The inputs that stand for the tokens of a call, each [batch, sequence, ...]."""
+        return tuple(name for name in _FED if name in self.ports.inputs)
 
     @property
     def hidden(self) -> str | None:
@@ -78,12 +86,17 @@ class Decoder:
 
 
 def read_decoder(
-    model: ir.Model, config: TextConfig, vocabulary: Vocabulary | None, generation: Mapping[str, Any]
+    model: ir.Model,
+    config: TextConfig,
+    vocabulary: Vocabulary | None,
+    generation: Mapping[str, Any],
+    artifact: str = "model.onnx",
 ) -> Decoder:
     """The facts of a traced or loaded decoder. Raises GraphError where its ports are not those of one."""
     ports = read(model)
+    tokens = "inputs_embeds" if "inputs_embeds" in ports.inputs else "input_ids"
     for name, side in (
-        ("input_ids", ports.inputs),
+        (tokens, ports.inputs),
         ("attention_mask", ports.inputs),
         ("logits", ports.outputs),
     ):
@@ -91,7 +104,8 @@ def read_decoder(
             raise GraphError("there is no such port; expected a decoder's", at=name)
     caches = tuple(_caches(ports, config))
     in_place = all(_in_place(model, cache) for cache in caches)
-    return Decoder(ports, caches, in_place, dict(model.metadata_props), config, vocabulary, generation)
+    properties = dict(model.metadata_props)
+    return Decoder(ports, caches, in_place, properties, config, vocabulary, generation, artifact)
 
 
 def _caches(ports: Ports, config: TextConfig) -> Iterator[Cache]:

@@ -4,6 +4,8 @@ Nothing is written by hand: ports, types and symbols are the graph's, kinds and 
 tokenizer's.
 """
 
+from collections.abc import Mapping
+
 from cabochon.gemma4.config import SLIDING
 from cabochon.metadata.decoder import Cache, Decoder
 from cabochon.metadata.document import (
@@ -49,6 +51,7 @@ __all__ = [
     "cells",
     "component",
     "contract",
+    "control",
     "decoder_document",
     "decoder_workflow",
     "emitted",
@@ -57,7 +60,10 @@ __all__ = [
     "invoke",
     "model",
     "package",
+    "remembered",
+    "requested",
     "rows",
+    "served",
     "supplied",
     "tokenizer",
 ]
@@ -66,6 +72,7 @@ ROWS = RequestAligned(axis=0)
 _CONTROL = {"active": "bool", "done": "bool", "accepted_len": "int64"}
 _ROLES: dict[str, PortRole] = {
     "input_ids": "token_ids",
+    "inputs_embeds": "inputs_embeds",
     "attention_mask": "attention_mask",
     "logits": "logits",
 }
@@ -85,14 +92,11 @@ def decoder_workflow(decoder: Decoder) -> Workflow:
     """One pass of the decoder, under its own name."""
     return Workflow(
         manifest=Manifest(),
-        inputs={f"request.{name}": supplied(name, rows(dtype)) for name, dtype in _CONTROL.items()}
+        inputs=control()
         | {
-            "request.input_ids": _requested("prompt_tokens", contract(decoder.ports.inputs["input_ids"])),
-            "request.attention_mask": supplied(
-                "attention_mask", contract(decoder.ports.inputs["attention_mask"])
-            ),
+            "request.input_ids": requested("prompt_tokens", rows("int64", "sequence")),
         }
-        | {f"request.{c.cell}": supplied(c.past.name, contract(c.past)) for c in decoder.caches},
+        | remembered(decoder),
         outputs={"logits": emitted(decoder.logits)},
         components={decoder.name: component(decoder)},
         state=cells(decoder, "request", Invariant()),
@@ -100,11 +104,27 @@ def decoder_workflow(decoder: Decoder) -> Workflow:
             invoke(decoder, "request.input_ids", "request.attention_mask", past="request", out=decoder.name),
             Emit(value=f"{decoder.name}.logits", output="logits", mode="replace"),
         ),
-        serving=Serving(
-            **{name: f"request.{name}" for name in _CONTROL},
-            state_service=StateService(groups=groups(decoder)),
-        ),
+        serving=served(decoder),
     )
+
+
+def control() -> dict[str, Input]:
+    """What a server knows of the rows: which run, which are over, how far each got."""
+    return {f"request.{name}": supplied(name, rows(dtype)) for name, dtype in _CONTROL.items()}
+
+
+def served(decoder: Decoder) -> Serving:
+    """That, and the caches in their groups."""
+    return Serving(
+        **{name: f"request.{name}" for name in _CONTROL}, state_service=StateService(groups=groups(decoder))
+    )
+
+
+def remembered(decoder: Decoder) -> dict[str, Input]:
+    """What the application keeps from call to call: the mask and the caches."""
+    return {
+        "request.attention_mask": supplied("attention_mask", contract(decoder.ports.inputs["attention_mask"]))
+    } | {f"request.{c.cell}": supplied(c.past.name, contract(c.past)) for c in decoder.caches}
 
 
 def model(decoder: Decoder) -> Model:
@@ -176,13 +196,17 @@ def groups(decoder: Decoder) -> dict[str, Group]:
     }
 
 
-def invoke(decoder: Decoder, ids: str, mask: str, *, past: str, out: str) -> Invoke:
-    """One call: values `{past}.{cell}` go in, `{out}.*` come out. Optional inputs keep the graph's defaults."""
+def invoke(decoder: Decoder, tokens: str | Mapping[str, str], mask: str, *, past: str, out: str) -> Invoke:
+    """One call: values `{past}.{cell}` go in, `{out}.*` come out. Optional inputs keep the graph's defaults.
+
+    `tokens` are the ids, or the value of each input that stands for them.
+    """
+    fed = {"input_ids": tokens} if isinstance(tokens, str) else dict(tokens)
     dot = f"{past}." if past else ""
     tap = {decoder.hidden: f"{out}.hidden"} if decoder.hidden else {}
     return Invoke(
         component=decoder.name,
-        inputs={"input_ids": ids, "attention_mask": mask}
+        inputs={**fed, "attention_mask": mask}
         | {cache.past.name: f"{dot}{cache.cell}" for cache in decoder.caches},
         outputs={"logits": f"{out}.logits"}
         | tap
@@ -217,7 +241,8 @@ def emitted(port: Port) -> Output:
     return Output(contract=contract(port), role="tensor", stage="pre_adapter")
 
 
-def _requested(role: RuntimeRoleName, tensor: TensorContract) -> Input:
+def requested(role: RuntimeRoleName, tensor: TensorContract) -> Input:
+    """An input that every request brings, in a role that the runtime knows."""
     return Input(contract=tensor, role=RuntimeRole(version="1.0", role=role), source=Request(), required=True)
 
 

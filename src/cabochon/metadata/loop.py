@@ -92,10 +92,9 @@ def _inputs(decoder: Decoder) -> dict[str, Input]:
     """What comes with a request, and the constants of the package."""
     ends = decoder.vocabulary.ends if decoder.vocabulary else ()
     limit = decoder.config.max_positions
-    prompt = contract(decoder.ports.inputs["input_ids"])
     return {
         "request.input_ids": Input(
-            contract=prompt,
+            contract=rows("int64", "sequence"),
             role=RuntimeRole(version="1.0", role="prompt_tokens"),
             source=Request(),
             required=True,

@@ -1,4 +1,4 @@
-"""genai_config.json: what onnxruntime-genai asks of a text package. Every number is the graph's or the config's."""
+"""genai_config.json: what onnxruntime-genai asks of a decoder. Every number is the graph's or the config's."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from cabochon.metadata.decoder import Decoder
 from cabochon.metadata.vocabulary import end_tokens
 from cabochon.package.facts import TextFacts
 
-__all__ = ["GENAI_CONFIG", "genai_config", "genai_text"]
+__all__ = ["GENAI_CONFIG", "genai_config", "genai_text", "session_options"]
 
 GENAI_CONFIG = "genai_config.json"
 
@@ -23,14 +23,16 @@ def genai_text(facts: TextFacts) -> str:
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
-def genai_config(decoder: Decoder, provider: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of genai_config.json for a graph that runs on `provider`; `config` is config.json.
+def genai_config(
+    decoder: Decoder, provider: str, config: Mapping[str, Any], kind: str = "gemma4_text"
+) -> dict[str, Any]:
+    """The content of genai_config.json for a graph that runs on `provider`; `config` is config.json, `kind` its `type`.
 
     onnxruntime-genai 0.18 takes head sizes and key/value heads of each layer from the ports. Its config has one number
     for all layers: that is stated only where it is true of all. What nobody states is left out.
     """
     model = {
-        "type": "gemma4_text",
+        "type": kind,
         "bos_token_id": _token("bos", decoder, config),
         "eos_token_id": _ends(decoder, config),
         "pad_token_id": _token("pad", decoder, config),
@@ -42,19 +44,26 @@ def genai_config(decoder: Decoder, provider: str, config: Mapping[str, Any]) -> 
 
 
 def _decoder(decoder: Decoder, provider: str) -> dict[str, Any]:
-    options = [{_PROVIDERS[provider]: dict[str, str]()}] if provider in _PROVIDERS else []
     hidden = decoder.ports.outputs[decoder.hidden].shape[-1] if decoder.hidden else None
     return {
         "filename": decoder.artifact,
-        "session_options": {"provider_options": options},
+        "session_options": session_options(provider),
         "hidden_size": hidden,
         "head_size": _common(cache.past.shape[3] for cache in decoder.caches),
         "num_attention_heads": decoder.config.heads,
         "num_key_value_heads": _common(cache.past.shape[1] for cache in decoder.caches),
         "num_hidden_layers": len(decoder.config.layers),
-        "inputs": {"input_ids": "input_ids", "attention_mask": "attention_mask", **_names(decoder, "past")},
+        "inputs": {
+            **{name: name for name in (*decoder.fed, "attention_mask")},
+            **_names(decoder, "past"),
+        },
         "outputs": {"logits": decoder.logits.name, **_names(decoder, "present")},
     }
+
+
+def session_options(provider: str) -> dict[str, Any]:
+    """Where a graph runs."""
+    return {"provider_options": [{_PROVIDERS[provider]: {}}] if provider in _PROVIDERS else []}
 
 
 def _names(decoder: Decoder, when: Literal["past", "present"]) -> dict[str, str]:

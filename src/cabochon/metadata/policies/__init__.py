@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from cabochon.graph import Tracer
 from cabochon.metadata.policies.driven import Driven
+from cabochon.metadata.policies.media import no_features
 from cabochon.metadata.policies.prompt import decoder_state_initializer, last_token_logits
 from cabochon.metadata.policies.sampler import token_sampler
 from cabochon.metadata.policies.state import (
@@ -22,7 +23,7 @@ from cabochon.metadata.policies.state import (
 from cabochon.metadata.policies.termination import termination, termination_batch_initializer
 from cabochon.metadata.ports import Ports
 
-__all__ = ["POLICIES", "policies"]
+__all__ = ["POLICIES", "no_features", "policies"]
 
 POLICIES: dict[str, Callable[[Tracer, Driven], None]] = {
     "token_sampler": token_sampler,

@@ -8,12 +8,12 @@ from cabochon.metadata.ports import Port, Ports
 __all__ = ["Driven"]
 
 _MASKS = ("anywhere", "left-justified")
-_NEEDED = ("input_ids", "attention_mask")
+_FED = ("input_ids", "inputs_embeds")
 
 
 @dataclass(frozen=True)
 class Driven:
-    """The ports of a text decoder, and how real tokens may lie in its mask: the metadata property `cabochon.mask`.
+    """The ports of a decoder, and how real tokens may lie in its mask: the metadata property `cabochon.mask`.
 
     Raises GraphError where a port that the loop needs is missing or no cache of a fixed size, or for another mask.
     """
@@ -22,7 +22,8 @@ class Driven:
     mask: str
 
     def __post_init__(self) -> None:
-        missing = [name for name in _NEEDED if name not in self.ports.inputs]
+        missing = [] if any(name in self.ports.inputs for name in _FED) else [_FED[0]]
+        missing += [name for name in ("attention_mask",) if name not in self.ports.inputs]
         missing += [name for name in ("logits",) if name not in self.ports.outputs]
         if missing:
             raise GraphError(f"the decoder has no port {', '.join(missing)}; the loop needs it")
