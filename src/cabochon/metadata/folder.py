@@ -12,19 +12,24 @@ from cabochon.metadata import forms, versions, yaml
 from cabochon.metadata.decoder import Decoder, read_decoder
 from cabochon.metadata.document import Document
 from cabochon.metadata.drafter import Drafter, read_drafter
+from cabochon.metadata.full import COMPONENTS, Full, artifact, read_full
+from cabochon.metadata.full_documents import full_policies, served_full
 from cabochon.metadata.pair import EMBEDDING, Pair, read_embedding, served_pair, width
+from cabochon.metadata.ports import read
 from cabochon.metadata.served import served_document
 from cabochon.metadata.vocabulary import Vocabulary, end_tokens, read_vocabulary
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["Folder", "convert_package", "open_decoder", "open_drafter", "open_pair"]
+__all__ = ["Folder", "convert_package", "open_decoder", "open_drafter", "open_full", "open_pair"]
 
 _LOOP, _ANNOTATED = "inference_metadata.loop.yaml", "inference_metadata.annotated.yaml"
 _VERDICT = "evidence/validation.json"
 # They speak of the documents that are converted, and would be wrong beside the new ones.
 _LEFT_OUT = {_ANNOTATED: "its comments explain the other version", _VERDICT: "it judges the other documents"}
+
+_UNHEARD = "sound is left out: the released runtime has a log-mel spectrogram of its own alone, which this model's is not"
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,8 @@ class Folder:
 def convert_package(package: Path, out: Path, dialect: str) -> Folder:
     """Make `out` the package with its document as "v1" or "v1.8" says it; weights become hard links where possible.
 
-    For v1.8 the document of a text package is the loop that the released runtime drives with its own token policy:
-    it loads the one-pass form as well, and generates nothing from it. Raises MetadataError for what the version
+    For v1.8 the document of a text package is the loop that the released runtime drives with its own token policy, that
+    of a full package the loop with graphs: it loads the one-pass form as well, and generates nothing from it. Raises MetadataError for what the version
     cannot say, and PackageError for a folder that is no package or cannot be written.
     """
     name = next((name for name in forms.NAMES if (package / name).is_file()), None)
@@ -72,10 +77,14 @@ def _converted(package: Path, name: str, dialect: str) -> tuple[bytes, list[str]
 
 
 def _runnable(package: Path) -> tuple[Document | None, list[str]]:
-    """What the released runtime generates from; None, and why, for what is neither a text package nor a pair."""
+    """What the released runtime generates from, and what it cannot; None, and why, for a package without a loop."""
     try:
         if (package / "target" / "model.onnx").is_file():
             return served_pair(open_pair(package)), []
+        if (package / artifact("decoder")).is_file():
+            full = open_full(package)
+            ports = {name: read(graph) for name, graph in full_policies(full).items()}
+            return served_full(full, ports), [_UNHEARD] if full.audio else []
         if _is_drafter(package):
             return None, ["a drafter generates nothing by itself: the document says what it said before"]
         return served_document(open_decoder(package)), []
@@ -140,6 +149,19 @@ def open_drafter(package: Path) -> Drafter:
     config = _object(package, "config.json")
     graph = _graph(package, "model.onnx")
     return read_drafter(graph, read_drafter_config(config), _vocabulary(package, config))
+
+
+def open_full(package: Path) -> Full:
+    """The facts of a built full package; no weight is read. Raises CabochonError for what is none."""
+    from cabochon.gemma4 import read_text_config
+
+    config = _object(package, "config.json")
+    models = {
+        name: _graph(package, artifact(name)) for name in COMPONENTS if (package / artifact(name)).exists()
+    }
+    text, generation = read_text_config(config), _object(package, "generation_config.json")
+    processor = _object(package, "processor_config.json")
+    return read_full(models, text, config, _vocabulary(package, config), generation, processor)
 
 
 def open_pair(package: Path) -> Pair:

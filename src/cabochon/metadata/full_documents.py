@@ -1,6 +1,7 @@
 """The documents of a full package: one pass, the loop around it, and that loop as the released runtime drives it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -40,8 +41,16 @@ def full_loop(full: Full, policies: Mapping[str, Ports]) -> Document:
 
 
 def served_full(full: Full, policies: Mapping[str, Ports]) -> Document:
-    """The loop, with the tokens that end an answer supplied by the runtime, as later versions of the format ask."""
-    document = full_loop(full, policies)
+    """The loop as the released onnx-genai 0.1.0.dev6 takes it.
+
+    The tokens that end an answer come from the runtime, as later versions of the format ask. Sound is left out: that
+    runtime has one log-mel spectrogram, of 400 points and in Slaney's scale, refuses any other, and then the images of
+    the same document too.
+    """
+    heard = replace(
+        full, encoders={medium: each for medium, each in full.encoders.items() if medium != "audio"}
+    )
+    document = full_loop(heard, policies)
     assert document.pipeline is not None
     workflow = changed(document.pipeline.workflow, _asking)
     inputs = {name: given for name, given in workflow.inputs.items() if name != _ENDS}

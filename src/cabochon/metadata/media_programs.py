@@ -50,18 +50,18 @@ def preprocessing(full: Full) -> Preprocessing | None:
     programs: dict[str, Any] = {}
     if full.vision:
         operations = list(_on_images(_Section("image_processor", full.section("image"))))
+        taken = full.vision.ports.inputs
         programs["image"] = ImageProgram(
             transforms=tuple(ImageTransform(**each) for each in _chained("image", operations)),
-            outputs=tuple(_image_output(full.vision.ports.inputs[name], content, operations)
-                          for name, content in _IMAGE.items()),
-        )  # fmt: skip
+            outputs=tuple(_image_output(taken[name], content) for name, content in _IMAGE.items()),
+        )
     if full.audio:
         operations = list(_on_sound(_Section("feature_extractor", full.section("audio"))))
+        taken = full.audio.ports.inputs
         programs["audio"] = AudioProgram(
             transforms=tuple(AudioTransform(**each) for each in _chained("audio", operations)),
-            outputs=tuple(_audio_output(full.audio.ports.inputs[name], content, operations)
-                          for name, content in _AUDIO.items()),
-        )  # fmt: skip
+            outputs=tuple(_audio_output(taken[name], content) for name, content in _AUDIO.items()),
+        )
     return Preprocessing(**programs) if programs else None
 
 
@@ -81,8 +81,22 @@ def _on_images(said: _Section) -> Iterator[Operation]:
         yield {"op": "rescale", "scale": said["rescale_factor"]}
     if said["do_normalize"]:
         yield {"op": "normalize", "mean": tuple(said["image_mean"]), "std": tuple(said["image_std"])}
-    yield {"op": "patchify", "patch_size": patch, "channel_order": "channels_last", "flatten": True}
+    yield {
+        "op": "patchify",
+        "patch_size": patch,
+        "merge_size": pooling,  # so many patches on a side become one token
+        "channel_order": "channels_last",
+        "patch_order": "raster",
+        "flatten": True,
+    }
     yield {"op": "emit_patch_coordinates", "coordinate_order": "xy"}
+    yield {
+        "op": "pad",
+        "inputs": ("image.patchify", "image.emit_patch_coordinates"),
+        "outputs": ("image.padded_patches", "image.padded_coordinates"),
+        "pad_value": 0.0,
+        "target_length": said["max_soft_tokens"] * pooling**2,
+    }
 
 
 def _on_sound(said: _Section) -> Iterator[Operation]:
@@ -105,29 +119,29 @@ def _on_sound(said: _Section) -> Iterator[Operation]:
 
 
 def _chained(medium: Medium, operations: list[Operation]) -> Iterator[Operation]:
-    """Each operation on what the one before it made; what emits a second tensor is the last."""
+    """Each operation on what the one before it made, unless it says on what."""
     for i, operation in enumerate(operations):
-        fed = {"inputs": (f"{medium}.{operations[i - 1]['op']}",)} if i else {}
-        yield {**operation, **fed, "outputs": (f"{medium}.{operation['op']}",)}
+        before = {"inputs": (f"{medium}.{operations[i - 1]['op']}",)} if i else {}
+        yield {**before, "outputs": (f"{medium}.{operation['op']}",), **operation}
 
 
-def _image_output(port: Port, content: str, operations: list[Operation]) -> ImageOutput:
+def _image_output(port: Port, content: str) -> ImageOutput:
     coordinates = content == "patch_coordinates"
     made = ImageOutput(
         name=f"image.{port.name}",
         content=content,
         dtype=contract(port).dtype,
-        source=f"image.{operations[-1 if coordinates else -2]['op']}",
+        source="image.padded_coordinates" if coordinates else "image.padded_patches",
         contract=contract(port),
     )
     return made.model_copy(update={"pad_value": float(_PADDED)}) if coordinates else made
 
 
-def _audio_output(port: Port, content: str, operations: list[Operation]) -> AudioOutput:
+def _audio_output(port: Port, content: str) -> AudioOutput:
     return AudioOutput(
         name=f"audio.{port.name}",
         content=content,
         dtype=contract(port).dtype,
-        source=f"audio.{operations[-1 if content == 'validity_mask' else -2]['op']}",
+        source="audio.emit_validity_mask" if content == "validity_mask" else "audio.log_mel",
         contract=contract(port),
     )

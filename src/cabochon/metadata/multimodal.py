@@ -34,6 +34,7 @@ __all__ = ["ABSENT", "multimodal", "preprocessor"]
 ABSENT = "no_features"  # the component that makes no rows, and the name of its output
 _ABIS = {medium: f"onnx-genai.{medium}-preprocess" for medium in ("image", "audio")}
 _ROLES: dict[str, PortRole] = {"input_ids": "token_ids", "inputs_embeds": "inputs_embeds"}
+_NOTHING = "absent.features"  # the value without rows
 _ENCODED = TensorContract(dtype="uint8", shape=("encoded_bytes",))  # a file as it is
 
 
@@ -76,7 +77,7 @@ def _present(medium: Medium) -> str:
 def _components(full: Full) -> dict[str, Component]:
     found = {preprocessor(medium): _adapter(medium, encoder) for medium, encoder in full.encoders.items()}
     found |= {member.name: _component(member) for member in full.members}
-    return found | ({ABSENT: _absent(full)} if full.encoders else {})
+    return found | ({ABSENT: _absent(full)} if len(full.embedding.ports.inputs) > 1 else {})
 
 
 def _adapter(medium: Medium, encoder: Member) -> Component:
@@ -108,16 +109,20 @@ def _absent(full: Full) -> Component:
 
 
 def _steps(workflow: Workflow, full: Full) -> tuple[Step, ...]:
-    seen = {features(medium): f"{medium}.features" for medium in full.encoders}
     encoded = tuple(_encoded(full))
+    nothing = Invoke(component=ABSENT, outputs={"features": _NOTHING})
+    taken = [name for name in full.embedding.ports.inputs if name != "input_ids"]
+    seen = dict.fromkeys(taken, _NOTHING) | {
+        features(medium): f"{medium}.features" for medium in full.encoders
+    }
     first = workflow.steps[0]
     if not isinstance(first, Loop):
-        return (*encoded, *_embedded(full, workflow.steps, seen))
-    nothing = Invoke(component=ABSENT, outputs={"features": "absent.features"})
-    more = (*encoded, nothing) if full.encoders else ()
+        before = (nothing, *encoded) if _NOTHING in seen.values() else encoded
+        return (*before, *_embedded(full, workflow.steps, seen))
+    before = (nothing, *encoded) if taken else encoded
     changed = {
-        "setup": (*more, *_embedded(full, first.setup, seen)),
-        "steps": tuple(_embedded(full, first.steps, dict.fromkeys(seen, "absent.features"))),
+        "setup": (*before, *_embedded(full, first.setup, seen)),
+        "steps": tuple(_embedded(full, first.steps, dict.fromkeys(taken, _NOTHING))),
     }
     return (first.model_copy(update=changed), *workflow.steps[1:])
 

@@ -1,6 +1,6 @@
 """The tokens of a package as its tokenizer files state them: never a default, never a placeholder."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,8 @@ class Vocabulary:
 def read_vocabulary(tokenizer: Path, *configs: Mapping[str, Any], names: Mapping[str, Any]) -> Vocabulary:
     """The vocabulary of a tokenizer.json. `names` is tokenizer_config.json; `configs` may state `eos_token_id`.
 
-    An end token without a name is called `eos_{id}`. Raises PackageError for a file that is no tokenizer.
+    An end token without a name is called `eos_{id}`; a placeholder that only config.json knows is called as it says
+    there: `video`. Raises PackageError for a file that is no tokenizer.
     """
     from tokenizers import Tokenizer
 
@@ -56,6 +57,9 @@ def read_vocabulary(tokenizer: Path, *configs: Mapping[str, Any], names: Mapping
     for number in ends:
         if number not in known and (content := read.id_to_token(number)) is not None:
             named[f"eos_{number}"] = Special(number, content)
+    for name, number in _placeholders(configs):
+        if name not in named and (content := read.id_to_token(number)) is not None:
+            named[name] = Special(number, content)
     parts = (read.pre_tokenizer, read.decoder)
     return Vocabulary(
         algorithm=type(read.model).__name__.lower(),
@@ -64,6 +68,14 @@ def read_vocabulary(tokenizer: Path, *configs: Mapping[str, Any], names: Mapping
         special=named,
         ends=tuple(ends),
     )
+
+
+def _placeholders(configs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
+    """The tokens that stand for media, as config.json states them."""
+    for config in configs:
+        for name in ("image", "video", "audio"):
+            if isinstance(number := config.get(f"{name}_token_id"), int):
+                yield name, number
 
 
 def end_tokens(config: Mapping[str, Any]) -> Iterator[int]:
