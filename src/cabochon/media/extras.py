@@ -1,0 +1,22 @@
+"""The libraries that decode media. They are extras: without them everything else of cabochon works."""
+
+from importlib import import_module
+from typing import Any
+
+from cabochon.errors import RequestError
+
+__all__ = ["require"]
+
+
+def require(module: str, what: str, extra: str = "media") -> Any:
+    """The imported `module`. RequestError says that `what` needs it, and how to get it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        missing = (
+            "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded: {error}"
+        )
+        why = f"{what} needs {module.partition('.')[0]}, which {missing}"
+    except OSError as error:  # soundfile, where its C library is absent
+        why = f"{what} needs {module}, which cannot be loaded: {error}"
+    raise RequestError(why, remedy=f'pip install "cabochon[{extra}]"')

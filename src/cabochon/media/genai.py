@@ -1,0 +1,67 @@
+"""The processor files that onnxruntime-genai reads, derived from ours.
+
+Its operators are those of onnxruntime-extensions. They refuse attributes they do not know and values of another JSON
+type: whole numbers where they count, numbers with a point where they measure. What they cannot express is refused here.
+"""
+
+from typing import Any
+
+from cabochon.errors import TargetError
+from cabochon.media.audio import AudioProcessor
+from cabochon.media.image import ImageProcessor
+
+__all__ = ["AUDIO_FILE", "IMAGE_FILE", "audio_feature_extraction_json", "image_processor_json"]
+
+IMAGE_FILE = "image_processor.json"
+AUDIO_FILE = "audio_feature_extraction.json"
+_REMEDY = "run the package with cabochon, which can"
+
+
+def image_processor_json(processor: ImageProcessor) -> dict[str, Any]:
+    """image_processor.json: decode to RGB, then resize, cut and count. Raises TargetError for what it cannot say."""
+    patching = processor.patching
+    if patching.normalization is not None or abs(patching.rescale_factor * 255 - 1) > 1e-6:
+        what = "pixels other than value / 255; Gemma4ImageTransform knows no others"
+        raise TargetError(what, at="processor_config.json: image_processor", remedy=_REMEDY)
+    cut = {
+        "patch_size": patching.patch_size,
+        "max_soft_tokens": patching.max_soft_tokens,
+        "pooling_kernel_size": patching.pooling_kernel_size,
+    }
+    transforms = [
+        _operation("decode_image", "DecodeImage", {"color_space": "RGB"}),
+        _operation("gemma4_image_transform", "Gemma4ImageTransform", cut),
+    ]
+    return {"processor": {"name": "gemma4_image_processing", "transforms": transforms}}
+
+
+def audio_feature_extraction_json(processor: AudioProcessor) -> dict[str, Any]:
+    """audio_feature_extraction.json: decode, then the spectrogram. Raises TargetError for what it cannot say."""
+    mel = processor.log_mel
+    if mel.scale != 1.0:
+        what = f"input_scale_factor is {mel.scale:g}; Gemma4LogMel has no such attribute"
+        raise TargetError(what, at="processor_config.json: feature_extractor", remedy=_REMEDY)
+    attributes: dict[str, Any] = {
+        "feature_size": mel.bands,
+        "sampling_rate": mel.sampling_rate,
+        "frame_length_ms": mel.frame_length * 1000 / mel.sampling_rate,
+        "hop_length_ms": mel.hop_length * 1000 / mel.sampling_rate,
+        "min_frequency": mel.min_frequency,
+        "max_frequency": mel.max_frequency,
+        "preemphasis": mel.preemphasis,
+        "preemphasis_htk_flavor": int(mel.htk_preemphasis),
+        "fft_overdrive": int(mel.fft_length >= 2 * mel.frame_length),
+        "mel_floor": mel.mel_floor,
+    }
+    for key, values in (("per_bin_mean", mel.mean), ("per_bin_stddev", mel.stddev)):
+        if values is not None:
+            attributes[key] = list(values)
+    decode = _operation(
+        "audio_decoder", "AudioDecoder", {"target_sample_rate": mel.sampling_rate, "stereo_to_mono": 1}
+    )
+    sequence = [decode, _operation("gemma4_log_mel", "Gemma4LogMel", attributes)]
+    return {"feature_extraction": {"sequence": sequence}}
+
+
+def _operation(name: str, kind: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    return {"operation": {"name": name, "type": kind, "attrs": attributes}}
