@@ -1,6 +1,6 @@
 """The vision tower as config.json describes it: frozen facts, decided once.
 
-The rules are those of transformers' Gemma4VisionConfig, whose defaults absent keys take.
+The rules are those of transformers' Gemma4VisionConfig. Sizes must be there; other absent keys take its defaults.
 """
 
 from collections.abc import Mapping
@@ -106,16 +106,16 @@ def read_vision_config(raw: Mapping[str, Any]) -> VisionConfig | None:
     c.refuse_unknown(VISION_KEYS)
     _refuse_other_values(c)
     config = VisionConfig(
-        hidden=c.integer("hidden_size", 768),
-        heads=c.integer("num_attention_heads", 12),
-        kv_heads=c.integer("num_key_value_heads", 12),
-        head_dim=c.integer("head_dim", 64),
-        intermediate=c.integer("intermediate_size", 3072),
-        layers=c.integer("num_hidden_layers", 16, maximum=_MOST_LAYERS),
-        patch_size=c.integer("patch_size", 16),
+        hidden=c.integer("hidden_size"),
+        heads=c.integer("num_attention_heads"),
+        kv_heads=c.integer("num_key_value_heads"),
+        head_dim=c.integer("head_dim"),
+        intermediate=c.integer("intermediate_size"),
+        layers=c.integer("num_hidden_layers", maximum=_MOST_LAYERS),
+        patch_size=c.integer("patch_size"),
         # With 1 transformers pools nothing, and returns the padding instead of the patches.
-        pooling_kernel_size=c.integer("pooling_kernel_size", 3, minimum=2),
-        position_embedding_size=c.integer("position_embedding_size", 10_240),
+        pooling_kernel_size=c.integer("pooling_kernel_size", minimum=2),
+        position_embedding_size=c.integer("position_embedding_size"),
         theta=_theta(c),
         eps=c.positive("rms_norm_eps", 1e-6, maximum=1.0),
         clipped=c.flag("use_clipped_linears", False),
@@ -132,7 +132,9 @@ def _theta(c: Section) -> float:
     rope = c.section("rope_parameters")
     rope.refuse_unknown(("rope_type", "rope_theta"))
     if (kind := rope.values.get("rope_type", "axial")) not in ("axial", "default"):
-        raise rope.error("rope_type", f"is {kind!r:.100}; expected 'axial' or 'default', which is the same here")
+        raise rope.error(
+            "rope_type", f"is {kind!r:.100}; expected 'axial' or 'default', which is the same here"
+        )
     return rope.positive("rope_theta", 100.0, minimum=1.0)
 
 

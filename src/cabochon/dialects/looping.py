@@ -1,0 +1,38 @@
+"""A tracer that writes loops: nodes that run once for each of 0, 1, 2 ..."""
+
+import copy
+from collections.abc import Callable
+from typing import Self
+
+import onnx_ir as ir
+
+from cabochon.graph import Tracer, Value
+
+__all__ = ["Looping"]
+
+
+class Looping(Tracer):
+    """Adds `repeat` to a tracer."""
+
+    _around: "Looping | None" = None  # the tracer of the graph that this one is the body of
+
+    def repeat(self, count: Value, result: Callable[[Self, Value], Value]) -> Value:
+        """What `result` gives for each number below `count`, stacked.   -> [count, ...]
+
+        `result` is called once, with the tracer of the body and the number, a scalar i64. The body sees all values made
+        so far; what it makes has the same shape every time.
+        """
+        body = copy.copy(self)  # of the same dialect, with the same names and constants; other nodes
+        body._around = self
+        name = self._unique("Loop")
+        body.graph = ir.Graph([], [], nodes=[], opset_imports=self.graph.opset_imports, name=name)
+        number, on = body.input(f"{name}.number", "i64"), body.input(f"{name}.on", "bool")
+        found = result(body, number)
+        body.graph.outputs.extend([body.Identity(on), found])
+        stacked: Value = self._outputs(self._append("", "Loop", [count, None], {"body": body.graph}, 1))
+        stacked.type, stacked.shape = found.type, ir.Shape([None, *found.dims])
+        return stacked
+
+    def initializer(self, tensor: ir.TensorProtocol) -> Value:
+        """Weights and constants lie in the outermost graph."""
+        return super().initializer(tensor) if self._around is None else self._around.initializer(tensor)
