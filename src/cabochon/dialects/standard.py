@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from cabochon.graph import Scope, Tracer, Value
+from cabochon.dialects.looping import Looping
+from cabochon.dialects.surroundings import Surroundings, in_blocks, surroundings
+from cabochon.graph import Scope, Value
 
 __all__ = ["FAR", "Cache", "Sight", "Standard", "Tokens", "Turn"]
 
@@ -36,7 +38,7 @@ class Queries:
         return Queries(*(g.rows(v, columns) for v in (self.positions, self.highest, self.real)))
 
 
-class Standard(Tracer):
+class Standard(Looping):
     """How the portable target spells the idioms of the model."""
 
     mask = "anywhere"
@@ -163,3 +165,18 @@ class Standard(Tracer):
 
     def _merge(self, y: Value) -> Value:
         return self.Reshape(self.Transpose(y, perm=[0, 2, 1, 3]), [0, 0, -1])
+
+    # encoders
+
+    def surroundings(self, real: Value) -> Surroundings:
+        """What may be seen in rows that are wholes of their own: every real token.   real bool [B, S]"""
+        return surroundings(self, real)
+
+    def attend_within(self, q: Value, k: Value, v: Value, around: Surroundings) -> Value:
+        """softmax(q kᵀ) v within each row.   [B, N, S, D] -> [B, S, N·D]"""
+        return in_blocks(self, q, k, v, around)
+
+    def attend_block(self, q: Value, k: Value, v: Value, seen: Value) -> Value:
+        """softmax(q kᵀ) v of some queries of one row; seen bool [1, 1, 1, S].   [1, N, Q, D] -> [1, Q, N·D]"""
+        seen = self.Expand(seen, self.Concat([1, 1], self.Shape(q, start=2, end=3), [1], axis=0))
+        return self._merge(self._attention(q, k, v, seen, outputs=1))

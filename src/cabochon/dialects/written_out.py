@@ -60,6 +60,10 @@ class WrittenOut(Default):
         values = self._cleaned(values, sight.real)
         return self._merge(attention(self, q, keys, values, sight.mask, keys.dims[1]))
 
+    def attend_block(self, q: Value, k: Value, v: Value, seen: Value) -> Value:
+        """softmax(q kᵀ) v of some queries of one row.   [1, N, Q, D] -> [1, Q, N·D]"""
+        return self._merge(attention(self, q, k, v, seen, k.dims[1]))
+
     def _cleaned(self, values: Value, real: Value) -> Value:
         """Zeros where no real token stands: a kernel left whatever was in memory there, and 0 times that may be NaN."""
         if values.name not in self._clean:
