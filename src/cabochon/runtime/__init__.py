@@ -8,10 +8,11 @@ from cabochon.runtime.proposers import PromptLookup, Proposer
 from cabochon.runtime.request import Options
 from cabochon.runtime.sampling import Hook
 from cabochon.runtime.session import Session
+from cabochon.runtime.soft import Medium, SoftToken
 from cabochon.runtime.state import Output, State, stack
 from cabochon.runtime.tally import Speculation
 
 __all__ = [
-    "Eviction", "Forward", "Generation", "Hook", "Model", "Options", "Output", "Prompt", "PromptLookup", "Proposer",
-    "Session", "Speculation", "State", "Stream", "Timings", "load", "stack",
+    "Eviction", "Forward", "Generation", "Hook", "Medium", "Model", "Options", "Output", "Prompt", "PromptLookup",
+    "Proposer", "Session", "SoftToken", "Speculation", "State", "Stream", "Timings", "load", "stack",
 ]  # fmt: skip

@@ -1,21 +1,22 @@
 """The chat template: messages to marked-up text, in a sandbox, as transformers renders it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from cabochon.errors import RequestError
+from cabochon.runtime.parts import Message, check
 from cabochon.runtime.tokens import Tokens, unused_character
-
-Message = Mapping[str, Any]
 
 
 class Chat:
-    """A compiled chat template. `at` names the file it came from."""
+    """A compiled chat template. `at` names the file it came from, `kinds` what messages may hold beside text."""
 
-    def __init__(self, source: str, tokens: Tokens, *, at: str = "chat_template.jinja") -> None:
+    def __init__(
+        self, source: str, tokens: Tokens, *, at: str = "chat_template.jinja", kinds: Sequence[str] = ()
+    ) -> None:
         """Raise PackageError for a template that does not parse."""
         from cabochon.runtime.sandbox import Template
 
+        self._kinds = tuple(kinds)
         self._tokens, self._template = tokens, Template(source, at=at)
 
     def render(self, messages: Sequence[Message], **options: Any) -> str:
@@ -25,23 +26,16 @@ class Chat:
 
     def ids(self, messages: Sequence[Message], **options: Any) -> list[int]:
         """Token ids with exactly one BOS; control tokens are the template's own, never a message's."""
+        self.check(messages)
+        return self._tokens.with_one_bos(self._tokens.marked_up(*self.guarded(messages, **options)))
+
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raise RequestError for what is no message, or holds what the package does not take."""
         for number, message in enumerate(messages):
-            _check(message, f"messages[{number}]")
+            check(message, f"messages[{number}]", self._kinds)
+
+    def guarded(self, messages: Sequence[Message], **options: Any) -> tuple[str, str]:
+        """The template's text and the guard in it, for `Tokens.marked_up`."""
         guard = unused_character([messages, options])
-        guarded = self._tokens.guarded({**options, "messages": list(messages)}, guard)
-        return self._tokens.with_one_bos(self._tokens.marked_up(self.render(**guarded), guard))
-
-
-def _check(message: Any, at: str) -> None:
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise RequestError(f"{message!r}; expected an object with 'role' and 'content'", at=at)
-    content = message.get("content")
-    if not isinstance(content, str | list | tuple | None):
-        raise RequestError(f"content is {type(content).__name__}; expected text or a list of parts", at=at)
-    for part in content if isinstance(content, list | tuple) else ():
-        if (
-            not isinstance(part, Mapping)
-            or part.get("type") != "text"
-            or not isinstance(part.get("text"), str)
-        ):
-            raise RequestError(f"part {part!r}; this package takes parts of type 'text' only", at=at)
+        values = self._tokens.guarded({**options, "messages": list(messages)}, guard)
+        return self.render(**values), guard

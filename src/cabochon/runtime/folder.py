@@ -18,18 +18,28 @@ INERT = {
     "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
 }  # fmt: skip
 TEXT = ("eos_token_id", "bos_token_id", "num_attention_heads")
+DECODERS = ("model.onnx", "decoder/model.onnx")
 REMEDY = "correct the file, or build the package again from a source that has it right"
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A package on disk: its JSON files, {} where one is absent, and its chat template. What we read is checked."""
+    """A package on disk: its JSON files, {} where one is absent, and its chat template. What we read is checked.
+
+    `graph` is the file of the decoder.
+    """
 
     path: Path
+    graph: Path
     config: Mapping[str, Any]
     generation: Mapping[str, Any]
     tokenizer: Mapping[str, Any]
     template: str | None
+
+    @property
+    def full(self) -> bool:
+        """True where the decoder is one component of several."""
+        return self.graph.parent != self.path
 
     @property
     def text_config(self) -> Mapping[str, Any]:
@@ -52,8 +62,9 @@ class Folder:
 def open_folder(package: str | Path) -> Folder:
     """Read a package's small files; raise PackageError where there is no graph or a file is not JSON."""
     path = Path(package)
-    if not (path / "model.onnx").is_file():
-        found = "holds no model.onnx" if path.is_dir() else "is not a folder"
+    graph = decoder_file(path)
+    if graph is None:
+        found = f"holds no {' and no '.join(DECODERS)}" if path.is_dir() else "is not a folder"
         raise PackageError(
             f"{found}; expected a package", at=str(path), remedy="make one with `cabochon build`"
         )
@@ -63,7 +74,12 @@ def open_folder(package: str | Path) -> Folder:
     own = path / "chat_template.jinja"
     template = _text(own) if own.is_file() else tokenizer.get("chat_template")
     generation = read_object(path / "generation_config.json", HONOURED)
-    return Folder(path, _config(path / "config.json"), generation, tokenizer, template)
+    return Folder(path, graph, _config(path / "config.json"), generation, tokenizer, template)
+
+
+def decoder_file(package: Path) -> Path | None:
+    """The decoder's graph in a text package or in a full one; None where there is neither."""
+    return next((package / name for name in DECODERS if (package / name).is_file()), None)
 
 
 def _config(path: Path) -> Mapping[str, Any]:

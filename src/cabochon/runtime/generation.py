@@ -1,13 +1,14 @@
 """The loop: feed, draw, say. Rows of a batch go on together and leave it as they finish."""
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cabochon.runtime.flow import Detokenizer, Stops
 from cabochon.runtime.sampling import Sampler
+from cabochon.runtime.soft import counted, remarks
 from cabochon.runtime.state import State
 from cabochon.runtime.tally import Speculation, Tally
 from cabochon.runtime.tokens import Tokens
@@ -45,6 +46,8 @@ class Generation:
     """None where the answer was decoded plainly."""
     remarks: tuple[str, ...] = ()
     """What a user should know of how it was made."""
+    media_tokens: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many tokens of the prompt are images, frames of video, or sound, by "image", "video" and "audio"."""
 
 
 @dataclass
@@ -68,7 +71,7 @@ class Row:
 
     def __post_init__(self) -> None:
         self._flow = None if self.tokens is None else Detokenizer(self.tokens)
-        self.so_far = list(self.prompt)
+        self.so_far = [int(token) for token in self.prompt]
 
     def take(self, logits: np.ndarray) -> str:
         """Draw the next token from logits [V]; the text that became certain."""
@@ -113,10 +116,11 @@ class Row:
             text=self.text,
             ids=list(self.ids),
             finish_reason=self.finish_reason or "closed",
-            prompt_ids=list(self.prompt),
+            prompt_ids=[int(token) for token in self.prompt],
             timings=timings,
             speculation=did,
-            remarks=did.remarks if did else (),
+            remarks=(*(did.remarks if did else ()), *remarks(self.prompt)),
+            media_tokens=counted(self.prompt),
         )
 
 

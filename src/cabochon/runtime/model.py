@@ -9,19 +9,21 @@ import numpy as np
 
 from cabochon.errors import RequestError
 from cabochon.runtime import memory
-from cabochon.runtime.chat import Message
 from cabochon.runtime.columns import Eviction, eviction_limit
 from cabochon.runtime.draft_length import FIRST, Adaptive, DraftLength, Fixed
 from cabochon.runtime.drafter import Drafter
+from cabochon.runtime.embedding import open_session
 from cabochon.runtime.flow import Stops
 from cabochon.runtime.folder import Folder, open_folder
 from cabochon.runtime.generation import Generation, Row, answer, answer_all
 from cabochon.runtime.pair import TARGET, is_pair, num_assistant_tokens
+from cabochon.runtime.parts import Message
 from cabochon.runtime.prompts import Prompt, Prompts, is_batch, lacking
 from cabochon.runtime.proposers import DrafterProposer, Proposer, named_proposer
 from cabochon.runtime.request import MAX_NEW_TOKENS, Options, Request, check_positions, read_request
 from cabochon.runtime.sampling import Sampler
 from cabochon.runtime.session import Session
+from cabochon.runtime.soft import Medium, run_start
 from cabochon.runtime.speculation import speculate
 from cabochon.runtime.state import PREFILL_CHUNK, State, stack
 
@@ -56,7 +58,7 @@ def load(
     path = Path(package)
     pair = is_pair(path)
     folder = open_folder(path / TARGET if pair else path)
-    session = Session(folder.path / "model.onnx", **options)
+    session = open_session(folder, **options)
     if proposer is not None:
         chosen = named_proposer(proposer, hidden=session.ports.hidden is not None)
     else:
@@ -82,7 +84,7 @@ class Model:
     ) -> None:
         """See `load`. `draft_length` is that of requests which leave it open, for all of them together."""
         self.folder, self.session, self.proposer = folder, session, proposer
-        self._prompts = Prompts(folder, session.ports.vocabulary)
+        self._prompts = Prompts(folder, session.ports.vocabulary, session.embedder)
         self.tokens, self.chat = self._prompts.tokens, self._prompts.chat
         end = self.tokens.id_of(self.tokens.named.get("eos_token")) if self.tokens else None
         self.eos_token_ids = folder.eos_token_ids | ({end} if end is not None else set())
@@ -106,7 +108,9 @@ class Model:
         """
         request = self._request(options)
         if is_batch(prompt):
-            return self._answer_batch([self._prompts.ids(p, request) for p in prompt], request)
+            each = [request.for_row(n, len(prompt)) for n in range(len(prompt))]
+            ids = [self._prompts.ids(p, its) for p, its in zip(prompt, each, strict=True)]
+            return self._answer_batch(ids, request)
         with Stream(self, self._prompts.ids(prompt, request), request) as stream:
             for _ in stream:
                 pass
@@ -118,15 +122,38 @@ class Model:
         return Stream(self, self._prompts.ids(prompt, request), request)
 
     def prompt_ids(self, prompt: Prompt, **options: Unpack[Options]) -> list[int]:
-        """The token ids of a prompt as `generate` would feed them."""
+        """The token ids of a prompt as `generate` would feed them: with soft tokens where media stand."""
         return self._prompts.ids(prompt, self._request(options))
 
-    def forward(self, prompt: Prompt, *, hidden: bool = True, chunk: int = PREFILL_CHUNK) -> Forward:
+    def encode_images(self, pixel_values: np.ndarray, pixel_position_ids: np.ndarray) -> list[Medium]:
+        """Run the vision encoder on what a processor made of images or of frames.
+
+        `pixel_values` f32 [images, patches, 3 x patch_size^2] in [0, 1]; `pixel_position_ids` i64 [images, patches, 2],
+        (x, y), (-1, -1) for padding. What comes back has `features` [tokens, H], and goes to `generate` as `images`, or
+        a list of it as one of `videos`. Raises RequestError for arrays that are none of that.
+        """
+        media = self.session.embedder.images(pixel_values, pixel_position_ids)
+        self.session.embedder.encode(media)
+        return media
+
+    def encode_audio(self, input_features: np.ndarray, input_features_mask: np.ndarray) -> list[Medium]:
+        """Run the audio encoder on what a processor made of clips.
+
+        `input_features` f32 [clips, time, mels], `input_features_mask` bool [clips, time]; for the rest see
+        `encode_images`.
+        """
+        media = self.session.embedder.clips(input_features, input_features_mask)
+        self.session.embedder.encode(media)
+        return media
+
+    def forward(
+        self, prompt: Prompt, *, hidden: bool = True, chunk: int = PREFILL_CHUNK, **options: Unpack[Options]
+    ) -> Forward:
         """Logits and hidden tap at every position of a prompt; nothing is kept."""
-        ids, state = self.prompt_ids(prompt), self.state(chunk)
+        ids, state = self.prompt_ids(prompt, **options), self.state(chunk)
         check_positions(len(ids), 0, self.session.ports.contract.max_positions)
         self._admit([len(ids)], 0, chunk, extra=2 * 4 * len(ids) * self.session.ports.vocabulary)
-        steps = [state.step([ids[n : n + chunk]], keep=0, hidden=hidden) for n in range(0, len(ids), chunk)]
+        steps = [state.step([part], keep=0, hidden=hidden) for part in state.chunks(ids)]
         parts = zip(*((s.logits, s.hidden) for s in steps), strict=True)
         logits, taps = ([p[0] for p in part if p is not None] for part in parts)
         return Forward(np.concatenate(logits), np.concatenate(taps) if taps else None)
@@ -213,6 +240,8 @@ class Model:
         if state is None:
             return self.state(chunk)
         shared = _shared(state.tokens[0], prompt[:-1])
+        if self.session.ports.whole_images:
+            shared = run_start(prompt, shared)
         if not state.can_rewind(shared):
             return self.state(chunk)
         state.rewind(shared)

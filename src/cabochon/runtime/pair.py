@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cabochon.errors import PackageError
-from cabochon.runtime.folder import read_object
+from cabochon.runtime.folder import DECODERS, decoder_file, read_object
 from cabochon.runtime.ports import DRAFTER
 from cabochon.runtime.session import peek
 
@@ -16,7 +16,7 @@ def is_pair(path: Path) -> bool:
     graph = path / "model.onnx"
     if not graph.is_file() or peek(graph, "model") != DRAFTER:
         return False
-    for needed in (path / TARGET / "model.onnx", path / "token_embedding.onnx"):
+    for needed in (decoder_file(path / TARGET) or path / TARGET / DECODERS[0], path / "token_embedding.onnx"):
         if not needed.is_file():
             raise PackageError(
                 f"a drafter without {needed.relative_to(path)}; expected a pair, as a drafter generates nothing alone",

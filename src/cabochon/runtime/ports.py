@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -11,8 +11,10 @@ from cabochon.errors import PackageError
 
 PREFIX = "cabochon."
 KEYS = ("target", "precision", "mask", "max_positions")
-OPTIONAL = ("sliding_window", "embed_scale")
+OPTIONAL = ("sliding_window", "embed_scale", "model")
 DRAFTER = "drafter"  # the value of cabochon.model in a graph that is no decoder of text
+FED = "decoder"  # and in one that is fed by an embedding
+IDS, EMBEDS, EXTRAS = "input_ids", "inputs_embeds", "per_layer_inputs"
 MASKS = ("anywhere", "left-justified")
 DTYPES = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 REBUILD = "build the package again with this version of cabochon"
@@ -28,13 +30,18 @@ class Argument(Protocol):
 
 @dataclass(frozen=True)
 class Contract:
-    """The metadata properties of model.onnx: what a caller must know beyond the ports."""
+    """The metadata properties of a decoder: what a caller must know beyond the ports.
+
+    `fed` is True where it takes embedded tokens, `file` names it in errors.
+    """
 
     target: str
     precision: str
     mask: str
     max_positions: int
     window: int | None
+    fed: bool = False
+    file: str = "model.onnx"
 
     @property
     def left_justified(self) -> bool:
@@ -55,9 +62,10 @@ class Cache:
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of a text decoder by role. `hidden` is None and `keeps` False where the graph lacks the port.
+    """The ports of a decoder by role. `hidden` is None and `keeps` False where the graph lacks the port.
 
-    `last_only`: the graph gives logits and hidden state of a row's last token alone, whatever is asked.
+    `last_only`: the graph gives logits and hidden state of a row's last token alone, whatever is asked. `takes` are the
+    ports that tokens come in by, `widths` the last axes of those of them that are embedded.
     """
 
     contract: Contract
@@ -67,33 +75,45 @@ class Ports:
     hidden: str | None
     keeps: bool
     last_only: bool = False
+    takes: frozenset[str] = frozenset({IDS})
+    widths: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def whole_images(self) -> bool:
+        """True where the tokens of an image see each other, so that they must come in one step."""
+        return {IDS, EMBEDS} <= self.takes
 
     def column_bytes(self, sliding: bool) -> int:
         """Bytes that one more token of one row takes in all caches of a kind."""
         return sum(c.heads * c.size for c in self.caches if c.sliding is sliding) * self.dtype.itemsize
 
 
-def read_contract(metadata: Mapping[str, str]) -> Contract:
-    """Raise PackageError for a missing, unknown or malformed `cabochon.*` property."""
+def read_contract(metadata: Mapping[str, str], file: str = "model.onnx") -> Contract:
+    """Raise PackageError for a missing, unknown or malformed `cabochon.*` property; `file` names the graph."""
     ours = {k.removeprefix(PREFIX): v for k, v in metadata.items() if k.startswith(PREFIX)}
     for key in KEYS:
         if key not in ours:
-            raise _fault(key, "is missing", f"expected {', '.join(PREFIX + k for k in KEYS)}")
+            raise _fault(file, key, "is missing", f"expected {', '.join(PREFIX + k for k in KEYS)}")
     for key in ours.keys() - {*KEYS, *OPTIONAL}:
-        raise _fault(key, f"is unknown ({ours[key]!r})", "this version cannot know what it asks of a caller")
+        raise _fault(
+            file, key, f"is unknown ({ours[key]!r})", "this version cannot know what it asks of a caller"
+        )
     if ours["mask"] not in MASKS:
-        raise _fault("mask", f"is {ours['mask']!r}", f"expected one of {', '.join(MASKS)}")
-    window = _number(ours, "sliding_window") if "sliding_window" in ours else None
-    return Contract(ours["target"], ours["precision"], ours["mask"], _number(ours, "max_positions"), window)
+        raise _fault(file, "mask", f"is {ours['mask']!r}", f"expected one of {', '.join(MASKS)}")
+    if ours.get("model", FED) != FED:
+        raise _fault(file, "model", f"is {ours['model']!r}", f"expected {FED!r}, or none in a text decoder")
+    window = _number(ours, "sliding_window", file) if "sliding_window" in ours else None
+    most = _number(ours, "max_positions", file)
+    return Contract(ours["target"], ours["precision"], ours["mask"], most, window, "model" in ours, file)
 
 
-def _fault(key: str, found: str, expected: str) -> PackageError:
-    return PackageError(f"{PREFIX}{key} {found}; {expected}", at="model.onnx: metadata", remedy=REBUILD)
+def _fault(file: str, key: str, found: str, expected: str) -> PackageError:
+    return PackageError(f"{PREFIX}{key} {found}; {expected}", at=f"{file}: metadata", remedy=REBUILD)
 
 
-def _number(ours: Mapping[str, str], key: str) -> int:
+def _number(ours: Mapping[str, str], key: str, file: str) -> int:
     if not re.fullmatch("[1-9][0-9]*", ours[key]):
-        raise _fault(key, f"is {ours[key]!r}", "expected a positive whole number")
+        raise _fault(file, key, f"is {ours[key]!r}", "expected a positive whole number")
     return int(ours[key])
 
 
@@ -103,52 +123,65 @@ def read_ports(
     """Sort the ports of a session by role; raise PackageError for one that is not as docs/architecture.md says."""
     given, made = {i.name: i for i in inputs}, {o.name: o for o in outputs}
     keeps = "logits_to_keep" in given or any(o.name == "logits_to_keep" for o in optional)
-    caches = tuple(_cache(a, made) for name, a in given.items() if name.startswith("past_key_values."))
-    for name in ("input_ids", "attention_mask"):
-        if name not in given:
-            raise PackageError(f"the graph has no input {name!r}", at="model.onnx", remedy=REBUILD)
-    for name in given.keys() - {"input_ids", "attention_mask", "logits_to_keep"} - {c.past for c in caches}:
-        raise PackageError(
-            f"unknown input {name!r}; expected a text decoder's", at="model.onnx", remedy=REBUILD
-        )
+    wrong = _Wrong(contract.file)
+    caches = tuple(_cache(a, made, wrong) for name, a in given.items() if name.startswith("past_key_values."))
+    takes = _takes(given, contract, wrong)
+    for name in given.keys() - takes - {"attention_mask", "logits_to_keep"} - {c.past for c in caches}:
+        raise wrong(f"unknown input {name!r}; expected a {'fed' if contract.fed else 'text'} decoder's")
     if any(c.sliding for c in caches) and contract.window is None:
-        raise _fault("sliding_window", "is missing", "the graph has sliding caches")
-    logits = _output(made, "logits")
-    dtype = _dtype(logits)
-    for cache in caches:
-        if given[cache.past].type != logits.type:
-            found = (
-                f"{cache.past!r} is {given[cache.past].type} and 'logits' {logits.type}; expected one type"
-            )
-            raise PackageError(found, at="model.onnx", remedy=REBUILD)
+        raise _fault(contract.file, "sliding_window", "is missing", "the graph has sliding caches")
+    logits = _output(made, "logits", wrong)
+    dtype = _dtype(logits, wrong)
+    embedded = takes - {IDS}
+    for name in (*(c.past for c in caches), *sorted(embedded)):
+        if given[name].type != logits.type:
+            raise wrong(f"{name!r} is {given[name].type} and 'logits' {logits.type}; expected one type")
     hidden = next((name for name in made if name.startswith("hidden_states.")), None)
     last_only = not keeps and logits.shape[1] == 1
-    return Ports(contract, dtype, caches, _fixed(logits, 2), hidden, keeps, last_only)
+    widths = {name: _fixed(given[name], 2, wrong) for name in embedded}
+    return Ports(contract, dtype, caches, _fixed(logits, 2, wrong), hidden, keeps, last_only, takes, widths)
 
 
-def _cache(a: Argument, made: Mapping[str, Argument]) -> Cache:
-    present = _output(made, a.name.replace("past_key_values.", "present.", 1)).name
-    return Cache(a.name, present, _fixed(a, 1), _fixed(a, 3), a.shape[2] == "sliding_past_sequence")
+class _Wrong:
+    """Makes the errors about one graph."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def __call__(self, found: str) -> PackageError:
+        return PackageError(found, at=self._file, remedy=REBUILD)
 
 
-def _output(made: Mapping[str, Argument], name: str) -> Argument:
+def _takes(given: Mapping[str, Argument], contract: Contract, wrong: _Wrong) -> frozenset[str]:
+    """The ports that tokens come in by."""
+    needed, possible = ({EMBEDS}, {EMBEDS, EXTRAS, IDS}) if contract.fed else ({IDS}, {IDS})
+    for name in (*needed, "attention_mask"):
+        if name not in given:
+            raise wrong(f"the graph has no input {name!r}")
+    return frozenset(given.keys() & possible)
+
+
+def _cache(a: Argument, made: Mapping[str, Argument], wrong: _Wrong) -> Cache:
+    present = _output(made, a.name.replace("past_key_values.", "present.", 1), wrong).name
+    return Cache(
+        a.name, present, _fixed(a, 1, wrong), _fixed(a, 3, wrong), a.shape[2] == "sliding_past_sequence"
+    )
+
+
+def _output(made: Mapping[str, Argument], name: str, wrong: _Wrong) -> Argument:
     if name not in made:
-        raise PackageError(f"the graph has no output {name!r}", at="model.onnx", remedy=REBUILD)
+        raise wrong(f"the graph has no output {name!r}")
     return made[name]
 
 
-def _fixed(a: Argument, axis: int) -> int:
+def _fixed(a: Argument, axis: int, wrong: _Wrong) -> int:
     size = a.shape[axis] if axis < len(a.shape) else None
     if not isinstance(size, int):
-        raise PackageError(
-            f"dimension {axis} of {a.name!r} is {size!r}; expected a number", at="model.onnx", remedy=REBUILD
-        )
+        raise wrong(f"dimension {axis} of {a.name!r} is {size!r}; expected a number")
     return size
 
 
-def _dtype(a: Argument) -> np.dtype:
+def _dtype(a: Argument, wrong: _Wrong) -> np.dtype:
     if a.type not in DTYPES:
-        raise PackageError(
-            f"{a.name!r} is {a.type}; expected {' or '.join(DTYPES)}", at="model.onnx", remedy=REBUILD
-        )
+        raise wrong(f"{a.name!r} is {a.type}; expected {' or '.join(DTYPES)}")
     return DTYPES[a.type]

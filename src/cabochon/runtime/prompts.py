@@ -1,4 +1,4 @@
-"""From what a caller gives to token ids: raw text, messages, or ids."""
+"""From what a caller gives to token ids: raw text, messages, or ids, and the media that come with them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,10 +6,14 @@ from typing import Any
 import numpy as np
 
 from cabochon.errors import PackageError, RequestError
-from cabochon.runtime.chat import Chat, Message
+from cabochon.runtime.attachments import Attachments, Given
+from cabochon.runtime.chat import Chat
+from cabochon.runtime.embedder import Embedder, Lookup
 from cabochon.runtime.folder import Folder
+from cabochon.runtime.parts import Message, separated
 from cabochon.runtime.request import Request
-from cabochon.runtime.tokens import Tokens
+from cabochon.runtime.soft import SoftToken
+from cabochon.runtime.tokens import Tokens, unused_character
 
 Prompt = str | Sequence[Message] | Sequence[int] | np.ndarray
 """Raw text, the messages of a conversation, or token ids."""
@@ -18,8 +22,8 @@ Prompt = str | Sequence[Message] | Sequence[int] | np.ndarray
 class Prompts:
     """What a package can read: `tokens` is None without tokenizer.json, `chat` without a template besides."""
 
-    def __init__(self, folder: Folder, vocabulary: int) -> None:
-        """`vocabulary` bounds the ids a caller may give."""
+    def __init__(self, folder: Folder, vocabulary: int, embedder: Embedder | None = None) -> None:
+        """`vocabulary` bounds the ids a caller may give; `embedder` says which media the package takes beside text."""
         path = folder.path / "tokenizer.json"
         bos = folder.text_config.get("bos_token_id")
         if bos is not None and bos >= vocabulary:
@@ -28,35 +32,62 @@ class Prompts:
                 at=f"{folder.path / 'config.json'}: bos_token_id",
                 remedy="correct the file or take the entry out",
             )
-        self.tokens = Tokens(path, folder.tokenizer, bos) if path.is_file() else None
-        self.chat = Chat(folder.template, self.tokens) if self.tokens and folder.template else None
+        embedder = embedder or Lookup()
+        placeholders = embedder.placeholders.values()
+        self.tokens = Tokens(path, folder.tokenizer, bos, placeholders) if path.is_file() else None
+        self._media = Attachments(folder, embedder, self.tokens)
+        kinds = self._media.kinds
+        self.chat = (
+            Chat(folder.template, self.tokens, kinds=kinds) if self.tokens and folder.template else None
+        )
         self._vocabulary = vocabulary
 
     def ids(self, prompt: Any, request: Request) -> list[int]:
-        """The ids to feed; raise RequestError for a prompt that is none or that the package cannot read."""
+        """The ids to feed, with soft tokens in the place of placeholders.
+
+        Raises RequestError for a prompt that is none or that the package cannot read, and where there are more or fewer
+        media than placeholders.
+        """
+        self._media.refuse_others(request.media)
         if isinstance(prompt, str):
-            return self._of_text(prompt, request.parse_special)
+            return self._of_text(prompt, request)
         if not isinstance(prompt, Sequence | np.ndarray) or isinstance(
             prompt, bytes | bytearray | memoryview
         ):
             raise RequestError(f"{prompt!r}; expected text, messages or token ids", at="prompt")
         prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else list(prompt)
         if prompt and all(isinstance(p, Mapping) for p in prompt):
-            return self._of_messages(prompt, request.template)
+            return self._of_messages(prompt, request)
         for n, token in enumerate(prompt):
             self._check(token, f"prompt[{n}]")
-        return [int(token) for token in prompt]
+        ids = [token if isinstance(token, SoftToken) else int(token) for token in prompt]
+        return self._media.filled(ids, self._media.read(request.media))
 
-    def _of_text(self, text: str, parse_special: bool) -> list[int]:
+    def _of_text(self, text: str, request: Request) -> list[int]:
+        """Placeholders are meant where media come with the text; else they are letters, like all control tokens."""
         if self.tokens is None:
             raise lacking("tokenizer.json", "token ids")
-        ids = self.tokens.marked_up(text) if parse_special else self.tokens.text(text)
-        return self.tokens.with_one_bos(ids)
+        if request.parse_special:
+            return self._of_marked_up(text, "", request.media)
+        if not any(request.media.values()):
+            return self.tokens.with_one_bos(self.tokens.text(text))
+        guard = unused_character([text])
+        tokens = self.tokens
+        return self._of_marked_up(
+            self._media.apart(text, lambda piece: tokens.guarded(piece, guard)), guard, request.media
+        )
 
-    def _of_messages(self, messages: Sequence[Message], template: Mapping[str, Any]) -> list[int]:
+    def _of_messages(self, messages: Sequence[Message], request: Request) -> list[int]:
         if self.chat is None:
             raise lacking("chat_template.jinja", "a raw prompt or token ids")
-        return self.chat.ids(messages, **template)
+        self.chat.check(messages)
+        messages, media = separated(messages, request.media)
+        return self._of_marked_up(*self.chat.guarded(messages, **request.template), media)
+
+    def _of_marked_up(self, text: str, guard: str, given: Given) -> list[int]:
+        assert self.tokens is not None
+        text, attached = self._media.written(text, given)
+        return self._media.filled(self.tokens.with_one_bos(self.tokens.marked_up(text, guard)), attached)
 
     def _check(self, token: Any, at: str) -> None:
         known = isinstance(token, int | np.integer) and not isinstance(token, bool)

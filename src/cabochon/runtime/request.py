@@ -1,10 +1,11 @@
 """What a caller may ask for beside the prompt, and what becomes of it with the package's own defaults."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict
 
 from cabochon.errors import RequestError
+from cabochon.runtime.attachments import OPTIONS
 from cabochon.runtime.kinds import AUTO, checked
 from cabochon.runtime.sampling import Hook, Sampling, sampling
 from cabochon.runtime.state import PREFILL_CHUNK
@@ -46,6 +47,13 @@ class Options(TypedDict, total=False):
     """True: control tokens written in raw text are meant. Without it they are letters."""
     template: Mapping[str, Any] | None
     """The chat template's own options: tools, enable_thinking ..."""
+    images: Sequence[Any] | None
+    """What the placeholders of images stand for, in order: paths, bytes, arrays u8 [H, W, 3], Pillow images, or what
+    `Model.encode_images` gave. For a list of prompts, a list of them for each."""
+    audio: Sequence[Any] | None
+    """Clips: paths, bytes, (samples, sampling rate), or what `Model.encode_audio` gave."""
+    videos: Sequence[Any] | None
+    """Videos: paths, bytes, frames, or a list of frames that `Model.encode_images` gave."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +73,25 @@ class Request:
     template: Mapping[str, Any]
     speculation: bool | None = None
     num_draft_tokens: int | None = None
+    media: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
+
+    def for_row(self, number: int, rows: int) -> "Request":
+        """The same for one of several prompts; raise RequestError where media are not given for each."""
+        media = {kind: _of_row(kind, given, number, rows) for kind, given in self.media.items() if given}
+        return replace(self, media=media)
 
     def room(self, tokens: int, positions: int, usual: int = MAX_NEW_TOKENS) -> int:
         """How many tokens may follow a prompt of `tokens`; raise RequestError where they exceed the positions."""
         check_positions(tokens, self.limit, positions)
         return self.limit or min(usual, positions - tokens)
+
+
+def _of_row(kind: str, given: Sequence[Any], number: int, rows: int) -> Sequence[Any]:
+    if len(given) != rows or not all(isinstance(row, list | tuple) for row in given):
+        raise RequestError(
+            f"{len(given)} for {rows} prompts; expected a list of them for each prompt", at=OPTIONS[kind]
+        )
+    return given[number]
 
 
 def check_positions(tokens: int, new: int | None, positions: int) -> None:
@@ -106,4 +128,5 @@ def read_request(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Req
         template=given.get("template", {}),
         speculation=given.get("speculation"),
         num_draft_tokens=None if given.get("num_draft_tokens") == AUTO else given.get("num_draft_tokens"),
+        media={kind: given.get(option, ()) for kind, option in OPTIONS.items()},
     )

@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime as ort
 
 from cabochon.errors import PackageError, RequestError
+from cabochon.runtime.embedder import Embedder, Lookup
 from cabochon.runtime.kinds import checked
 from cabochon.runtime.ports import PREFIX, Argument, Cache, Ports, read_contract, read_ports
 
@@ -126,17 +127,35 @@ class Graph:
 
 
 class Session(Graph):
-    """The graph of a text decoder with its ports."""
+    """The graph of a decoder with its ports, and what makes its feeds of tokens."""
 
-    def __init__(self, path: Path, **options: Any) -> None:
-        """See `Graph`; raise PackageError for a graph that is not a text decoder of ours."""
+    def __init__(self, path: Path, embedder: Embedder | None = None, **options: Any) -> None:
+        """See `Graph`; without an embedder the decoder looks its tokens up itself.
+
+        Raises PackageError for a graph that is not a decoder of ours, or not of the kind that the embedder feeds.
+        """
         super().__init__(path, **options)
+        self.embedder = embedder or Lookup()
+        contract = read_contract(
+            self.metadata, path.name if embedder is None else f"{path.parent.name}/{path.name}"
+        )
         self.ports: Ports = read_ports(
             self.inputs.values(),
             self._session.get_overridable_initializers(),
             self.outputs.values(),
-            read_contract(self.metadata),
+            contract,
         )
+        if contract.fed == (embedder is None):
+            raise PackageError(
+                f"a decoder {'fed by an embedding' if contract.fed else 'of text'}",
+                at=str(path),
+                remedy="load the folder of a whole package",
+            )
+
+    def feeds(self, rows: Sequence[Sequence[int]], ids: np.ndarray) -> dict[str, ort.OrtValue]:
+        """What the decoder takes for `ids` i64 [B, S]; `rows` are the same tokens, soft ones as such."""
+        made = self.embedder.feeds(rows, ids)
+        return {name: made[name] for name in self.ports.takes}
 
     def empty(self, cache: Cache, rows: int) -> ort.OrtValue:
         """A cache without columns."""

@@ -8,7 +8,7 @@ anywhere; in `left-justified` graphs the kernel writes the new tokens of a row b
 is its length in ones, then zeros. Both are one class: only `extended` and `stack` tell them apart.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from cabochon.runtime.kinds import read
 from cabochon.runtime.ports import Cache
 from cabochon.runtime.room import Room
 from cabochon.runtime.session import Session
+from cabochon.runtime.soft import SoftToken, chunks, run_start
 
 PREFILL_CHUNK = 512
 
@@ -75,18 +76,24 @@ class State:
     ) -> Output:
         """Feed `ids` [B, S]; give the logits of each row's last `keep` real tokens (0: all S, None: no logits).
 
-        An empty state takes any B. `real` [B, S] says which ids are tokens, all where omitted. Raises RequestError for
-        what are no ids and where a left-justified graph would compute something else than was asked for.
+        Soft tokens are fed as their features, which are made now if they were not before; all tokens of an image whose
+        tokens see each other belong in one step. An empty state takes any B. `real` [B, S] says which ids are tokens,
+        all where omitted. Raises RequestError for what are no ids and where a left-justified graph would compute
+        something else than was asked for.
         """
-        ids = _ids(ids, self.session.ports.vocabulary)
+        given, ids = ids, _ids(ids, self.session.ports.vocabulary)
+        rows = _rows(given, ids)
         real = np.ones(ids.shape, bool) if real is None else _real(real, ids.shape)
         if keep is not None:
             check_kept(read("keep", keep), real, self.session.ports.contract.left_justified)
         if not self.mask.shape[1] and len(ids) != self.rows:
             self._empty(len(ids))
         mask = extended(self.mask, real, self.session.ports.contract.left_justified)
-        output, values = self._run(ids, mask, keep, hidden)
-        tokens = [old + row[r].tolist() for old, row, r in zip(self.tokens, ids, real, strict=True)]
+        output, values = self._run(self.session.feeds(rows, ids), ids.shape[1], mask, keep, hidden)
+        tokens = [
+            old + [t for t, r in zip(row, its, strict=True) if r]
+            for old, row, its in zip(self.tokens, rows, real, strict=True)
+        ]
         self.tokens, self.mask, self.values = tokens, mask, values
         self._evict_when_due()
         return output
@@ -97,10 +104,10 @@ class State:
         self.mask, self.evicted, self.values = np.zeros((rows, 0), bool), 0, values
 
     def _run(
-        self, ids: np.ndarray, mask: np.ndarray, keep: int | None, hidden: bool
+        self, fed: Mapping[str, ort.OrtValue], new: int, mask: np.ndarray, keep: int | None, hidden: bool
     ) -> tuple[Output, dict[str, ort.OrtValue]]:
         ports = self.session.ports
-        arrays = {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
+        arrays = {"attention_mask": mask.astype(np.int64)}
         if ports.last_only and keep not in (None, 1):
             raise RequestError(
                 f"the logits of {keep or 'all'} positions; this package gives those of the last one alone",
@@ -110,8 +117,8 @@ class State:
         if ports.keeps:
             arrays["logits_to_keep"] = np.array(1 if keep is None else keep, np.int64)
         fetched = ["logits"] * (keep is not None) + [ports.hidden or ""] * hidden
-        kept = {c.present: self._beside(c, ids.shape[1]) for c in self.caches}
-        made, present = self.session.run(arrays, self.values, fetched, kept)
+        kept = {c.present: self._beside(c, new) for c in self.caches}
+        made, present = self.session.run(arrays, {**self.values, **fed}, fetched, kept)
         wanted = [
             None if name not in made else _kept(made[name], keep or 0) for name in ("logits", ports.hidden)
         ]
@@ -133,11 +140,16 @@ class State:
 
     def feed(self, ids: Sequence[int], *, chunk: int | None = None, hidden: bool = False) -> Output:
         """Feed the tokens of one row, at least one, in chunks; what the step of the last one gives."""
+        *before, last = self.chunks(ids, chunk)
+        for part in before:
+            self.step([part], keep=None)
+        return self.step([last], hidden=hidden)
+
+    def chunks(self, ids: Sequence[int], chunk: int | None = None) -> list[Sequence[int]]:
+        """The tokens of one row cut into steps of at most `chunk`; an image whose tokens see each other stays whole."""
         size: int = self.chunk if chunk is None else read("chunk", chunk)
-        for start in range(0, len(ids) - size, size):
-            self.step([ids[start : start + size]], keep=None)
-        rest = max(0, len(ids) - 1) // size * size
-        return self.step([ids[rest:]], hidden=hidden)
+        cuts = chunks(ids, size, self.session.ports.whole_images)
+        return [ids[start:end] for start, end in cuts] or [ids]
 
     def can_rewind(self, position: int) -> bool:
         """True where the sliding caches still hold what the token at `position` would see."""
@@ -152,6 +164,13 @@ class State:
             )
         if position == self.length:
             return
+        whole = run_start(self.tokens[0], position) if self.session.ports.whole_images else position
+        cut = self.tokens[0][whole:position]  # of an image: these have seen what is forgotten
+        self._rewind(whole)
+        if cut:
+            self.prefill(cut)
+
+    def _rewind(self, position: int) -> None:
         if not position or not self.can_rewind(position):
             ids = self.tokens[0][:position]
             self._empty(1)
@@ -235,6 +254,16 @@ def _ids(given: Any, vocabulary: int) -> np.ndarray:
             remedy="take the ids of this package's tokenizer",
         )
     return ids.astype(np.int64)
+
+
+def _rows(given: Any, ids: np.ndarray) -> list[list[int]]:
+    """The ids in Python's own type, soft tokens as they were given."""
+    if isinstance(given, np.ndarray):
+        return ids.tolist()
+    return [
+        [its if isinstance(its, SoftToken) else token for its, token in zip(row, tokens, strict=True)]
+        for row, tokens in zip(given, ids.tolist(), strict=True)
+    ]
 
 
 def _real(given: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -15,8 +15,17 @@ BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 class Tokens:
     """The tokenizer of a package. `controls` maps the text of each control token to its id."""
 
-    def __init__(self, path: Path, config: Mapping[str, Any], bos_token_id: int | None = None) -> None:
-        """Read tokenizer.json. `config` is tokenizer_config.json; where it names no BOS, `bos_token_id` counts."""
+    def __init__(
+        self,
+        path: Path,
+        config: Mapping[str, Any],
+        bos_token_id: int | None = None,
+        placeholders: Iterable[int] = (),
+    ) -> None:
+        """Read tokenizer.json. `config` is tokenizer_config.json; where it names no BOS, `bos_token_id` counts.
+
+        `placeholders` are control tokens whatever the files say.
+        """
         from tokenizers import Tokenizer
 
         try:
@@ -31,6 +40,8 @@ class Tokens:
         self.controls = {
             t.content: i for i, t in added.items() if t.special or t.content in self.named.values()
         }
+        known = ((self._tokenizer.id_to_token(i), i) for i in placeholders)
+        self.controls |= {text: i for text, i in known if text}
         self.bos = self.id_of(self.named.get("bos_token"))
         if self.bos is None:
             self.bos = bos_token_id
