@@ -18,7 +18,7 @@ from cabochon.validation.attention_nodes import attention_nodes
 from cabochon.validation.caches import caches
 from cabochon.validation.graph import Graph
 from cabochon.validation.memo import once
-from cabochon.validation.opened import DECODER, DRAFTER, Opened
+from cabochon.validation.opened import DECODER, DRAFTER, FED, LOOKUP, Opened
 
 __all__ = ["TABLE", "Decoded", "built", "decoded"]
 
@@ -28,10 +28,19 @@ _KINDS = {SLIDING: "local_sliding", FULL: "global_full"}  # as provenance.json c
 
 @dataclass(frozen=True)
 class Decoded:
-    """The facts of a text decoder; `config` is None where config.json could not be read."""
+    """The facts of a decoder; `config` is None where config.json could not be read.
+
+    `embedding` looks its tokens up, where another graph does.
+    """
 
     graph: Graph
     config: TextConfig | None
+    embedding: Graph | None = None
+
+    @property
+    def lookup(self) -> Graph:
+        """The graph that looks tokens up."""
+        return self.embedding or self.graph
 
     @cached_property
     def operators(self) -> Mapping[str, int]:
@@ -103,16 +112,16 @@ class Decoded:
     @cached_property
     def embed_scale(self) -> float | None:
         """The constant that rows of the embedding table are multiplied by."""
-        for gather in self.graph.consumers.get(TABLE, ()):
+        for gather in self.lookup.consumers.get(TABLE, ()):
             if gather.op_type == "Gather":
-                for product in self.graph.consumers.get(next(iter(gather.output), ""), ()):
+                for product in self.lookup.consumers.get(next(iter(gather.output), ""), ()):
                     return (
                         next(iter(self._constants(product.input)), None) if product.op_type == "Mul" else None
                     )
         return None
 
     def _constants(self, names: Any) -> list[float]:
-        values = (self.graph.inline(name) for name in names)
+        values = (self.lookup.inline(name) for name in names)
         return [
             float(value.astype(np.float64).reshape(-1)[0])
             for value in values
@@ -139,13 +148,15 @@ class Decoded:
 
 
 def decoded(package: Opened) -> Decoded | None:
-    """The facts of model.onnx; None where the package has no text decoder."""
+    """The facts of the decoder; None where the package has none."""
     return once(package, _decoded)
 
 
 def _decoded(package: Opened) -> Decoded | None:
     graph = package.decoder
-    return Decoded(graph, package.config) if graph and caches(graph) else None
+    if graph is None or not caches(graph):
+        return None
+    return Decoded(graph, package.config, package.graphs.get(LOOKUP) if graph.path == FED else None)
 
 
 def built(package: Opened) -> Decoded | None:

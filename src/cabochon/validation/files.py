@@ -18,7 +18,7 @@ _KNOWN = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model", "chat_template.jinja",
     "processor_config.json", "preprocessor_config.json", "README.md", "SOURCE_LICENSE.md", "LICENSE", "provenance.json",
     "runtime-requirements.txt", sums.SUMS, ".gitattributes", "component_contract.yaml", "METADATA_STATUS.md",
-    "assistant_generation_config.json",
+    "assistant_generation_config.json", "image_processor.json", "audio_feature_extraction.json",
 }  # fmt: skip
 
 

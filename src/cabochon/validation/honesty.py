@@ -125,7 +125,7 @@ def embed_scale_differs(package: Opened) -> Iterator[Found]:
         if real is None:
             continue
         said = {
-            f"{found.graph.path}: cabochon.embed_scale": found.graph.properties.get("cabochon.embed_scale"),
+            f"{found.lookup.path}: cabochon.embed_scale": found.lookup.properties.get("cabochon.embed_scale"),
             f"{PROVENANCE}: build.embed_scale": inside(package.json(PROVENANCE), "build", "embed_scale"),
         }
         for at, value in said.items():

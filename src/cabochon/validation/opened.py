@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from cabochon.metadata.document import Document
     from cabochon.validation.scan import Scan
 
-__all__ = ["CANONICAL", "DECODER", "DOCUMENTS", "DRAFTER", "Graph", "Opened", "open_package"]
+__all__ = ["CANONICAL", "DECODER", "DOCUMENTS", "DRAFTER", "FED", "LOOKUP", "Graph", "Opened", "open_package"]
 
 CANONICAL = "inference_metadata.yaml"
 DOCUMENTS = (CANONICAL, "inference_metadata.loop.yaml", "inference_metadata.annotated.yaml")
 DECODER = "model.onnx"
+FED, LOOKUP = "decoder/model.onnx", "embedding/model.onnx"  # of a full package
 DRAFTER, TARGET = "drafter", "target"  # cabochon.model of a graph; the folder in a pair
 _LOCATED, _LONG = (
     20,
@@ -71,16 +72,15 @@ class Opened:
 
     @property
     def decoder(self) -> Graph | None:
-        """model.onnx of a text package."""
-        graph = self.graphs.get(DECODER)
+        """model.onnx of a text package, decoder/model.onnx of a full one."""
+        graph = self.graphs.get(DECODER, self.graphs.get(FED))
         return None if graph is None or graph.properties.get("cabochon.model") == DRAFTER else graph
 
     @property
     def inner(self) -> str | None:
         """The folder of a pair that holds the target, a package of its own; None for another package."""
-        return (
-            TARGET if f"{TARGET}/{DECODER}" in self.files and f"{TARGET}/{CANONICAL}" in self.files else None
-        )
+        decoders = any(f"{TARGET}/{name}" in self.files for name in (DECODER, FED))
+        return TARGET if decoders and f"{TARGET}/{CANONICAL}" in self.files else None
 
     def again(self) -> "Opened | None":
         """The package with the files that it has now. None where a document or a graph came or went meanwhile."""
@@ -149,7 +149,7 @@ class Opened:
 
     @property
     def _decoder_file(self) -> tuple[str, ...]:
-        return (DECODER,) if DECODER in self.files else ()
+        return tuple(name for name in (DECODER, FED) if name in self.files)
 
 
 def _judged(files: Iterable[str]) -> set[str]:

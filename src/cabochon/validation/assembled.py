@@ -1,0 +1,91 @@
+"""The graphs of a full package beside each other: what each takes, gives and states."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from cabochon.metadata.ports import Port
+from cabochon.validation.caches import named
+from cabochon.validation.graph import Graph
+from cabochon.validation.opened import FED, LOOKUP, Opened
+from cabochon.validation.statements import entries
+
+__all__ = ["COMPONENTS", "MEDIA", "Assembled", "Joint", "assembled"]
+
+COMPONENTS = {
+    name: f"{name}/model.onnx" for name in ("decoder", "embedding", "vision_encoder", "audio_encoder")
+}
+MEDIA = {"vision_encoder": "image_features", "audio_encoder": "audio_features"}
+CONFIGS = {"vision_encoder": "vision_config", "audio_encoder": "audio_config"}  # of config.json
+# What comes from outside of the package, beside the caches.
+_OUTSIDE = {
+    "decoder": {"input_ids", "attention_mask", "logits_to_keep"},
+    "embedding": {"input_ids"},
+    "vision_encoder": {"pixel_values", "pixel_position_ids"},
+    "audio_encoder": {"input_features", "input_features_mask"},
+}
+
+
+@dataclass(frozen=True)
+class Joint:
+    """An input that another graph of the package has to make; `made` is None where none does."""
+
+    taker: Graph
+    taken: Port
+    maker: Graph | None
+    made: Port | None
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """The graphs that are there by the name of their component; `config` and `processor` are the files of that name."""
+
+    graphs: Mapping[str, Graph]
+    config: Mapping[str, Any]
+    processor: Mapping[str, Any]
+
+    @property
+    def joints(self) -> Iterator[Joint]:
+        """Every input that does not come from outside."""
+        for name, graph in self.graphs.items():
+            for port in graph.ports.inputs.values():
+                if port.name not in _OUTSIDE[name] and not named(port.name):
+                    maker = next((g for g in self.graphs.values() if port.name in g.ports.outputs), None)
+                    yield Joint(graph, port, maker, maker.ports.outputs[port.name] if maker else None)
+
+    def described(self, component: str) -> Mapping[str, Any]:
+        """What config.json says of an encoder; {} where it has no such one."""
+        return entries(self.config, CONFIGS[component])
+
+    def size(self, component: str, port: str) -> int | None:
+        """The last dimension of an input, where it is a number."""
+        graph = self.graphs.get(component)
+        found = graph.ports.inputs.get(port) if graph else None
+        last = found.shape[-1] if found and found.shape else None
+        return last if isinstance(last, int) else None
+
+    @property
+    def patch(self) -> int | None:
+        """The pixels on a side of a patch, of three colours."""
+        size = self.size("vision_encoder", "pixel_values")
+        return None if size is None else math.isqrt(size // 3)
+
+    @property
+    def mels(self) -> int | None:
+        """The bands of a spectrogram."""
+        return self.size("audio_encoder", "input_features")
+
+
+def assembled(package: Opened) -> Assembled | None:
+    """The graphs of a full package; None for another one."""
+    if FED not in package.files and LOOKUP not in package.files:
+        return None
+    graphs = {name: package.graphs[path] for name, path in COMPONENTS.items() if path in package.graphs}
+    return Assembled(graphs, package.json("config.json") or {}, package.json("processor_config.json") or {})
+
+
+def component(path: str) -> str:
+    """The component whose graph lies there."""
+    return PurePosixPath(path).parent.name
