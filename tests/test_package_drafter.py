@@ -297,7 +297,7 @@ def test_each_kind_of_checkpoint_is_built_as_what_it_is(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"model": "image"}, "model is 'image'; expected one of text, drafter"),
+    ({"model": "image"}, "model is 'image'; expected one of text, full, drafter"),
     ({"model": "drafter", "logits_to_keep": 1}, "a drafter has no such input"),
     ({"model": "drafter", "assistant": SOURCE}, "an assistant is given for a drafter"),
 ])  # fmt: skip

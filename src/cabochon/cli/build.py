@@ -20,9 +20,10 @@ __all__ = ["Bar", "build"]
 
 
 class ModelKind(StrEnum):
-    """What a checkpoint holds."""
+    """What is built of a checkpoint."""
 
     text = "text"
+    full = "full"
     drafter = "drafter"
 
 
@@ -39,7 +40,10 @@ def build(
         Path, typer.Argument(metavar="OUT", help="Folder of the package; must not exist.", show_default=False)
     ],
     model: Annotated[
-        ModelKind, typer.Option(help="What SOURCE holds; drafter: an assistant, which proposes tokens.")
+        ModelKind,
+        typer.Option(
+            help="text: the decoder alone; full: images and sound too; drafter: SOURCE is an assistant."
+        ),
     ] = ModelKind.text,
     assistant: Annotated[
         str | None,

@@ -11,7 +11,7 @@ import numpy as np
 
 from cabochon.dialects.default import Default
 from cabochon.dialects.standard import Cache, Sight, Standard, Tokens
-from cabochon.dialects.targets import layer_table
+from cabochon.dialects.targets import WEBGPU_BINDING, layer_table, row_tables
 from cabochon.dialects.written_out import attention
 from cabochon.graph import Scope, Value
 
@@ -37,16 +37,22 @@ class Span:
     columns: Value  # [] i32: those of the cache that hold tokens; a buffer shared with the present has more
     first_key: Value  # [] i64: the position of the first entry of the cache
     window: int | None
+    ahead: Value | None = None  # [B, S] i64: how many tokens further a token sees
 
 
 class GroupQuery(Default):
-    """Every layer is one GroupQueryAttention; a borrower passes empty keys and values and its owner's cache as past."""
+    """Every layer is one GroupQueryAttention; a borrower passes empty keys and values and its owner's cache as past.
+
+    The kernel is causal. Where tokens see some that come later, it only fills the cache, and the scores are written
+    out.
+    """
 
     mask = "left-justified"
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._nothings: dict[int, Value] = {}
+        self._opened: dict[str | None, Cache] = {}
 
     def tokens(self, attention_mask: Value, ids: Value) -> Tokens:
         """The new tokens are the last of each row; in a prefill a short row has fewer and begins at 0."""
@@ -66,12 +72,20 @@ class GroupQuery(Default):
         end = self.Where(everything, self._new, self.Min(self._real, self._new))  # [B, 1]
         return self.Max(end - count + self.Range(np.int64(0), count, np.int64(1)), 0)
 
-    def sight(self, tokens: Tokens, past: Value, window: int | None, heads: int, kv_heads: int) -> Sight:
+    def sight(
+        self,
+        tokens: Tokens,
+        past: Value,
+        window: int | None,
+        heads: int,
+        kv_heads: int,
+        ahead: Value | None = None,
+    ) -> Sight:
         """Lengths of the rows in a cache that lost its first entries, or has room for more than there are tokens."""
         columns = self.Min(past + self._new, self._total)
         evicted = self._total - columns
         last_key = self.cast(self.Squeeze(self._real - evicted - 1, [1]), "i32")
-        return Span(tokens.positions, last_key, self.cast(columns, "i32"), evicted, window)
+        return Span(tokens.positions, last_key, self.cast(columns, "i32"), evicted, window, ahead)
 
     def heads(self, x: Value, count: int, size: int, norm: Callable[[Value], Value]) -> Value:
         """Split into heads, each normalised.   [B, S, N·D] -> [B, S, N, D]"""
@@ -86,10 +100,13 @@ class GroupQuery(Default):
     def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Sight) -> tuple[Value, Cache]:
         """One kernel appends to the cache and attends."""
         grown = f"{cache[0].dims[2]}+sequence"
-        return self._group_query(q, self._side_by_side(k), self._side_by_side(v), cache, sight, grown)
+        y, cache = self._group_query(q, self._side_by_side(k), self._side_by_side(v), cache, sight, grown)
+        return (y if sight.ahead is None else self._written_out(q, cache, sight)), cache
 
     def borrow(self, q: Value, cache: Cache, sight: Sight) -> Value:
         """The same kernel with nothing to append. All three outputs are bound: some versions crash otherwise."""
+        if sight.ahead is not None:
+            return self._written_out(q, cache, sight)
         nothing = self._nothing(q, cache)
         return self._group_query(q, nothing, nothing, cache, sight, cache[0].dims[2])[0]
 
@@ -123,32 +140,22 @@ class GroupQuery(Default):
 
         [B, S] -> [B, S, layers, width]
         """
-        width = w.tensors[w.prefix + "weight"].shape[1] // layers
+        width = w.shape("weight")[1] // layers
         rows = [
-            self.Gather(w.columns(layer_table("weight", i), "weight", slice(i * width, (i + 1) * width)), ids)
+            self._look_up(w, layer_table("weight", i), ids, slice(i * width, (i + 1) * width))
             for i in range(layers)
         ]
         return self.Reshape(self.Concat(*rows, axis=2) * scale, [0, 0, layers, width])
 
+    def _look_up(self, w: Scope, name: str, ids: Value, columns: slice) -> Value:
+        """Rows of some columns of a table, which are stored as the table `name`.   [B, S] -> [B, S, width]"""
+        return self.Gather(w.part(name, "weight", columns), ids)
 
-class WebGpu(GroupQuery):
-    """WebGPU computes a borrowed cache with a window wrongly: there the scores are written out."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._opened: dict[str | None, Cache] = {}
-
-    def borrow(self, q: Value, cache: Cache, sight: Sight) -> Value:
-        """Without a window the fused kernel is right; with one, softmax(q kᵀ) v in plain operators."""
-        if sight.window is None:
-            return super().borrow(q, cache, sight)
+    def _written_out(self, q: Value, cache: Cache, sight: Sight) -> Value:
+        """softmax(q kᵀ) v in plain operators, within a window."""
         keys, values = self._open(cache, sight)
         q = self.Transpose(q, perm=[0, 2, 1, 3])
         return self._merge(attention(self, q, keys, values, self._seen(sight), cache[0].dims[1]))
-
-    def linear(self, x: Value, w: Scope) -> Value:
-        """WebGPU has no kernel for FusedMatMul."""
-        return Standard.linear(self, x, w)
 
     def _open(self, cache: Cache, sight: Sight) -> Cache:
         """Keys, and values with nothing but zeros behind a row's last key, where the kernel left whatever was in
@@ -166,4 +173,54 @@ class WebGpu(GroupQuery):
         """Not ahead and within the window.   [B, 1, K, C]"""
         keys = sight.first_key + self.Range(np.int64(0), self.cast(sight.columns, "i64"), np.int64(1))
         queries = self.Unsqueeze(sight.positions, [1, 3])
-        return self.And(self.LessOrEqual(keys, queries), self.Greater(keys, queries - sight.window))
+        highest = queries if sight.ahead is None else queries + self.Unsqueeze(sight.ahead, [1, 3])
+        return self.And(self.LessOrEqual(keys, highest), self.Greater(keys, queries - sight.window))
+
+
+class WebGpu(GroupQuery):
+    """WebGPU computes a borrowed cache with a window wrongly: there the scores are written out.
+
+    A table that no binding holds is stored as several, by rows.
+    """
+
+    binding = WEBGPU_BINDING
+
+    def borrow(self, q: Value, cache: Cache, sight: Sight) -> Value:
+        """Without a window the fused kernel is right; with one, softmax(q kᵀ) v in plain operators."""
+        return super().borrow(q, cache, sight) if sight.window is None else self._written_out(q, cache, sight)
+
+    def linear(self, x: Value, w: Scope) -> Value:
+        """WebGPU has no kernel for FusedMatMul."""
+        return Standard.linear(self, x, w)
+
+    def unembed(self, x: Value, w: Scope) -> Value:
+        """The logits of one table behind those of the other."""
+        tables = self._tables(w, "weight", None)
+        logits = [x @ self.Transpose(table, perm=[1, 0]) for table, _ in tables]
+        return logits[0] if len(logits) == 1 else self.Concat(*logits, axis=-1)
+
+    def embed(self, w: Scope, ids: Value, scale: float) -> Value:
+        """Rows of a table, times a scale in the table's type.   [B, S] -> [B, S, width]"""
+        return self._look_up(w, "weight", ids, None) * scale
+
+    def _look_up(self, w: Scope, name: str, ids: Value, columns: slice | None) -> Value:
+        """A row is that of the last table that begins at its id or before."""
+        (first, rows), *others = self._tables(w, name, columns)
+        found = self.Gather(first, self.Min(ids, rows.stop - 1) if others else ids)
+        for table, rows in others:
+            here = self.Gather(
+                table, self.Clip(ids - rows.start, np.int64(0), np.int64(rows.stop - rows.start - 1))
+            )
+            found = self.Where(self.Unsqueeze(self.GreaterOrEqual(ids, rows.start), [2]), here, found)
+        return found
+
+    def _tables(self, w: Scope, name: str, columns: slice | None) -> list[tuple[Value, slice]]:
+        """The tables in which some columns of a table are stored, and the rows of each."""
+        height, width = w.shape("weight")
+        if columns is not None:
+            width = columns.stop - columns.start
+        parts = row_tables(name, height, width * w.store.dtype.numpy().itemsize, self.binding)
+        whole = len(parts) == 1
+        return [
+            (w.part(part, "weight", columns, None if whole else rows), rows) for part, rows in parts.items()
+        ]

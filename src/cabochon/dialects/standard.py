@@ -3,6 +3,7 @@
 Shapes: B batch · S new tokens · K kept tokens · T tokens so far · C tokens in a cache · N heads · D head size
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -90,14 +91,23 @@ class Standard(Looping):
         in_order = self.Slice(best, [-1], [np.iinfo(np.int64).min], [1], [-1])
         return self.Where(self.Less(in_order, 0), in_order + self._new, in_order)
 
-    def sight(self, tokens: Tokens, past: Value, window: int | None, heads: int, kv_heads: int) -> Sight:
-        """True where a token may look: a real token, not ahead, within the window.   [B, 1, S, C]
+    def sight(
+        self,
+        tokens: Tokens,
+        past: Value,
+        window: int | None,
+        heads: int,
+        kv_heads: int,
+        ahead: Value | None = None,
+    ) -> Sight:
+        """True where a token may look: a real token, not further on than `ahead`, within the window.   [B, 1, S, C]
 
         Distances are between positions, not columns. A cache may hold fewer entries than there were tokens: it holds
-        the last ones.
+        the last ones. `ahead` [B, S] is 0 for all where it is not given.
         """
         keys = self.Unsqueeze(self.keys(past), [1, 2])  # [B, 1, 1, C]
-        seen = self.LessOrEqual(keys, self.Unsqueeze(tokens.highest, [1, 3]))
+        highest = tokens.highest if ahead is None else tokens.highest + ahead
+        seen = self.LessOrEqual(keys, self.Unsqueeze(highest, [1, 3]))
         if window is None:
             return seen
         lowest = tokens.positions - window
@@ -120,6 +130,15 @@ class Standard(Looping):
     def linear(self, x: Value, w: Scope) -> Value:
         """x @ weightᵀ; the weight keeps the checkpoint's orientation [out, in]."""
         return x @ self.Transpose(w["weight"], perm=[1, 0])
+
+    def unembed(self, x: Value, w: Scope) -> Value:
+        """x @ tableᵀ: a logit for every row of a table.   [B, K, width] -> [B, K, rows]"""
+        return self.linear(x, w)
+
+    def among(self, ids: Value, some: tuple[int, ...]) -> Value:
+        """Whether an id is one of some.   [B, S] -> bool [B, S]"""
+        found = [self.Equal(ids, np.int64(each)) for each in some]
+        return functools.reduce(self.Or, found)
 
     def embed(self, w: Scope, ids: Value, scale: float) -> Value:
         """Rows of a table, times a scale in the table's type.   [B, S] -> [B, S, width]"""

@@ -10,7 +10,9 @@ from cabochon.errors import TargetError
 if TYPE_CHECKING:
     from cabochon.dialects.standard import Standard
 
-__all__ = ["TARGETS", "Target", "layer_table"]
+__all__ = ["TARGETS", "WEBGPU_BINDING", "Target", "layer_table", "row_tables"]
+
+WEBGPU_BINDING = 128 << 20  # maxStorageBufferBindingSize of the WebGPU specification, in bytes
 
 
 def layer_table(name: str, layer: int) -> str:
@@ -18,15 +20,29 @@ def layer_table(name: str, layer: int) -> str:
     return f"{name.removesuffix('weight')}{layer}.weight"
 
 
+def row_tables(name: str, rows: int, row_bytes: int, binding: int | None) -> dict[str, slice]:
+    """The tables in which the table `name` is stored, and the rows of each: as few as fit a binding.
+
+    `...rows{first}.weight` for `...weight`; the table itself where it fits. `binding`: bytes, None for any number.
+    """
+    if binding is None or rows * row_bytes <= binding:
+        return {name: slice(0, rows)}
+    step = max(binding // row_bytes, 1)
+    stem = name.removesuffix("weight")
+    return {f"{stem}rows{a}.weight": slice(a, min(a + step, rows)) for a in range(0, rows, step)}
+
+
 @dataclass(frozen=True)
 class Target:
     """Where a package runs: the dialect its graph is written in, the execution provider, and what that can carry.
 
-    `spelling` names the dialect's module and class, `drafting` those of the dialect of drafters where it is another.
+    `spelling` names the dialect's module and class, `drafting` those of the dialect of drafters and encoders where it
+    is another.
     `table_per_layer` says whether the per-layer table is stored as one table for each layer.
     `precisions` are those that can be built, `kernels` those for which the provider has the kernels that do the work,
     and `tested` says that the tests run them there. `caveats` says, by precision, what to know before running one;
-    `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants.
+    `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants:
+    larger tables are stored as several, by rows.
     `head_multiple`: head sizes must be multiples of it. `mask` is the dialect's: where zeros may stand in it.
     `attention_caveats`: the precisions whose caveat speaks of the kernel of attention, which drafters do without.
     """
@@ -53,7 +69,7 @@ class Target:
 
     @property
     def drafter_dialect(self) -> "type[Standard]":
-        """The class that traces drafters."""
+        """The class that traces drafters, and encoders: what attends to more than a causal kernel lets it."""
         return _named(self.drafting or self.spelling)
 
     def caveat(self, precision: str, *, drafter: bool = False) -> str | None:
@@ -148,7 +164,7 @@ TARGETS = {
             mask="left-justified",
             table_per_layer=True,
             drafting="written_out.WebGpuWrittenOut",
-            binding=128 << 20,  # maxStorageBufferBindingSize of the WebGPU specification
+            binding=WEBGPU_BINDING,
         ),
     )
 }

@@ -49,9 +49,17 @@ class WrittenOut(Default):
         super().__init__(name)
         self._clean: dict[str | None, Value] = {}
 
-    def sight(self, tokens: Tokens, past: Value, window: int | None, heads: int, kv_heads: int) -> Sight:
+    def sight(
+        self,
+        tokens: Tokens,
+        past: Value,
+        window: int | None,
+        heads: int,
+        kv_heads: int,
+        ahead: Value | None = None,
+    ) -> Sight:
         """As `Standard` says."""
-        mask = Standard.sight(self, tokens, past, window, heads, kv_heads)
+        mask = Standard.sight(self, tokens, past, window, heads, kv_heads, ahead)
         return Seen(mask, self.Less(self.keys(past), FAR))
 
     def borrow(self, q: Value, cache: Cache, sight: Sight) -> Value:

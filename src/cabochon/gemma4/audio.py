@@ -39,7 +39,8 @@ def audio_encoder(g: Standard, w: Scope, c: AudioConfig, width: int) -> None:
     mask = g.input("input_features_mask", "bool", "clips", "time")
     x, real = tower(g, m / "audio_tower", c, features, mask)
     x = g.linear(g.rms_norm(x, None, c.eps), m / "embed_audio" / "embedding_projection")
-    rows = g.Compress(g.Reshape(x, [-1, width]), g.Reshape(real, [-1]), axis=0)
+    kept = g.Squeeze(g.NonZero(g.Reshape(real, [-1])), [0])
+    rows = g.Gather(g.Reshape(x, [-1, width]), kept)  # not Compress, which knows no bf16
     g.output("audio_features", rows, "audio_tokens", width)
 
 
@@ -73,18 +74,18 @@ def subsampled(g: Standard, w: Scope, c: AudioConfig, x: Value, real: Value) -> 
 def layer(g: Standard, w: Scope, c: AudioConfig, x: Value, blocks: "Blocks") -> Value:
     """Half a feed-forward, attention, convolution, half a feed-forward; normed.   [B, S, H] -> [B, S, H]"""
     x = feed_forward(g, w / "feed_forward1", c, x)
-    h = attention(g, w / "self_attn", c, norm(g, c, x, w["norm_pre_attn.weight"]), blocks)
-    x = x + norm(g, c, h, w["norm_post_attn.weight"])
+    h = attention(g, w / "self_attn", c, norm(g, w / "norm_pre_attn", c, x), blocks)
+    x = x + norm(g, w / "norm_post_attn", c, h)
     x = convolution(g, w / "lconv1d", c, x)
     x = feed_forward(g, w / "feed_forward2", c, x)
-    return norm(g, c, x, w["norm_out.weight"])
+    return norm(g, w / "norm_out", c, x)
 
 
 def feed_forward(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
     """x + weight · norm(down(silu(up(norm(x)))))"""
-    h = clipped(g, w / "ffw_layer_1", c, norm(g, c, x, w["pre_layer_norm.weight"]))
+    h = clipped(g, w / "ffw_layer_1", c, norm(g, w / "pre_layer_norm", c, x))
     h = clipped(g, w / "ffw_layer_2", c, silu(g, h))
-    return x + norm(g, c, h, w["post_layer_norm.weight"]) * c.residual_weight
+    return x + norm(g, w / "post_layer_norm", c, h) * c.residual_weight
 
 
 def convolution(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
@@ -95,7 +96,7 @@ def convolution(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
         g.Transpose(h * g.Sigmoid(gate), perm=[0, 2, 1]), w["depthwise_conv1d.weight"],
         group=c.hidden, kernel_shape=[c.conv_kernel], pads=[c.conv_kernel - 1, 0],
     )  # fmt: skip
-    h = norm(g, c, g.Transpose(h, perm=[0, 2, 1]), w["conv_norm.weight"], c.eps)
+    h = norm(g, w / "conv_norm", c, g.Transpose(h, perm=[0, 2, 1]), c.eps)
     return x + clipped(g, w / "linear_end", c, silu(g, h))
 
 
@@ -135,7 +136,7 @@ def near(c: AudioConfig) -> np.ndarray:
 
 
 def distances(c: AudioConfig) -> np.ndarray:
-    """Sines, then cosines, of the distances from half the context down to 0: wave lengths from 2π to 20000π.   [P, H]"""
+    """Sines, then cosines, of the distances from half the context down to 0; periods 2π to 20000π.   [P, H]"""
     half = c.hidden // 2
     rates = np.exp(np.arange(half, dtype=np.float32) * np.float32(-math.log(1e4) / max(half - 1, 1)))
     angles = np.arange(c.context // 2, -1, -1, dtype=np.float32)[:, None] * rates
@@ -152,8 +153,7 @@ def attention(g: Standard, w: Scope, c: AudioConfig, x: Value, blocks: Blocks) -
     q = q * (g.Softplus(g.cast(w["per_dim_scale"], "f32")) * (c.head_dim**-0.5 / math.log(2)))
     k = k * (math.log1p(math.e) / math.log(2))
     q, k, v = (
-        in_blocks(g, c, y, places)
-        for y, places in ((q, blocks.queries), (k, blocks.keys), (v, blocks.keys))
+        in_blocks(g, c, y, places) for y, places in ((q, blocks.queries), (k, blocks.keys), (v, blocks.keys))
     )
 
     scores = q @ g.Transpose(k, perm=[0, 1, 2, 4, 3]) + biases(g, w, c, q, blocks.distances)
@@ -185,9 +185,7 @@ def biases(g: Standard, w: Scope, c: AudioConfig, q: Value, table: Value) -> Val
     products = q @ g.Unsqueeze(g.Transpose(k, perm=[1, 2, 0]), [1])  # [B, N, U, C, P]
     wide = g.Pad(products, [0] * 9 + [c.context + 1 - table.dims[0]])
     row = g.Reshape(wide, [0, 0, 0, c.chunk * (c.context + 1)])
-    return g.Reshape(
-        g.Slice(row, [0], [c.chunk * c.context], [3]), [0, 0, 0, c.chunk, c.context]
-    )
+    return g.Reshape(g.Slice(row, [0], [c.chunk * c.context], [3]), [0, 0, 0, c.chunk, c.context])
 
 
 def clipped(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
@@ -198,14 +196,14 @@ def clipped(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
     return g.Clip(y, w["output_min"], w["output_max"])
 
 
-def norm(g: Standard, c: AudioConfig, x: Value, weight: Value, eps: float = _EPS) -> Value:
+def norm(g: Standard, w: Scope, c: AudioConfig, x: Value, eps: float = _EPS) -> Value:
     """The norm of x between ± gradient_clipping.
 
     In f16 that is beyond the largest number, which takes its place, as in transformers: a product that became infinite
     is then a large number again, and not NaN behind the norm.
     """
-    bound = min(c.gradient_clipping, float(ml_dtypes.finfo(x.dtype.numpy()).max))
-    return g.rms_norm(g.Clip(x, -bound, bound), weight, eps)
+    bound = min(c.gradient_clipping, float(ml_dtypes.finfo(w.store.dtype.numpy()).max))
+    return g.rms_norm(g.Clip(x, -bound, bound), w["weight"], eps)
 
 
 def silu(g: Standard, x: Value) -> Value:

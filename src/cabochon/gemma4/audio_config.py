@@ -12,7 +12,9 @@ from cabochon.gemma4.config_keys import DRAFTER_KEYS, TEXT_KEYS
 __all__ = ["AUDIO_KEYS", "AudioConfig", "read_audio_config"]
 
 _USED = "used"
-_ANY_MODEL = {key: why for key, why in TEXT_KEYS.items() if key in DRAFTER_KEYS}  # what every model's config has
+_ANY_MODEL = {
+    key: why for key, why in TEXT_KEYS.items() if key in DRAFTER_KEYS
+}  # what every model's config has
 
 AUDIO_KEYS: dict[str, str] = _ANY_MODEL | {
     "hidden_size": _USED,
@@ -130,7 +132,6 @@ def _read(audio: Section) -> AudioConfig:
         clipped=audio.flag("use_clipped_linears", True),
         output=audio.integer("output_proj_dims"),
     )
-
 
 
 def _heads(audio: Section, hidden: int) -> int:

@@ -13,7 +13,7 @@ from cabochon.gemma4.config import Layer, TextConfig
 from cabochon.gemma4.geometry import frequencies
 from cabochon.graph import Scope, Value
 
-__all__ = ["decoder"]
+__all__ = ["decoder", "fed_decoder", "per_layer_inputs"]
 
 
 class View(NamedTuple):
@@ -29,17 +29,50 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
     m = w / "model"
     ids = g.input("input_ids", "i64", "batch", "sequence")
     attention_mask = g.input("attention_mask", "i64", "batch", "total_sequence")
+    x = g.embed(m / "embed_tokens", ids, c.hidden**0.5)
+    layers(g, w, c, x, per_layer_inputs(g, m, c, ids, x), attention_mask, keep)
+
+
+def fed_decoder(g: Standard, w: Scope, c: TextConfig, vision_ids: tuple[int, ...], keep: int = 0) -> None:
+    """The same decoder, fed with what the embedding made of tokens, images and sound.
+
+    `vision_ids`: the placeholders of images and video, where the tokens of an image see each other on sliding layers.
+    """
+    x = g.input("inputs_embeds", w.store.dtype, "batch", "sequence", c.hidden)
+    extras = None
+    if c.per_layer_input:
+        width = len(c.layers) * c.per_layer_input
+        extras = g.input("per_layer_inputs", w.store.dtype, "batch", "sequence", width)
+        extras = g.Reshape(extras, [0, 0, len(c.layers), c.per_layer_input])
+    ids = g.input("input_ids", "i64", "batch", "sequence") if vision_ids else None
+    attention_mask = g.input("attention_mask", "i64", "batch", "total_sequence")
+    layers(g, w, c, x, extras, attention_mask, keep, None if ids is None else ahead(g, ids, vision_ids))
+
+
+def layers(
+    g: Standard,
+    w: Scope,
+    c: TextConfig,
+    x: Value,
+    extras: Value | None,
+    attention_mask: Value,
+    keep: int,
+    ahead: Value | None = None,
+) -> None:
+    """From embedded tokens to logits.
+
+    x [B, S, H], per-layer inputs [B, S, L, P]; `ahead` i64 [B, S]: how many tokens further one sees on sliding layers.
+    """
+    m = w / "model"
     caches = {i: past(g, m, i, c.layers[i]) for i in c.owners}
     held = {kind: g.length(caches[layer.cache][0], axis=2) for kind, layer in c.kinds.items()}
-    tokens = g.tokens(attention_mask, ids)
+    tokens = g.tokens(attention_mask, x)
     kept = g.kept(tokens, kept_count(g, keep))  # [B, K]
 
-    x = g.embed(m / "embed_tokens", ids, c.hidden**0.5)
-    extras = per_layer_inputs(g, m, c, ids, x)
-    seen = views(g, c, tokens, held, like=x)
+    seen = views(g, c, tokens, held, ahead, like=x)
     for i, layer in enumerate(c.layers):
         if i == c.first_shared:
-            seen = views(g, c, tokens[kept], held, like=x)
+            seen = views(g, c, tokens[kept], held, g.rows(ahead, kept), like=x)
         view = seen[layer.kind]
         if (
             i == c.first_shared - 1
@@ -52,7 +85,7 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
 
     hidden = g.rms_norm(x, m["norm.weight"], c.eps)
     logits = softcap(
-        g, g.linear(hidden, w / "lm_head" if "lm_head.weight" in w else m / "embed_tokens"), c.softcap
+        g, g.unembed(hidden, w / "lm_head" if "lm_head.weight" in w else m / "embed_tokens"), c.softcap
     )
 
     positions = 1 if keep == 1 else "kept"
@@ -71,12 +104,35 @@ def kept_count(g: Standard, keep: int) -> Value:
     return g.constant(np.array(1)) if keep == 1 else g.default("logits_to_keep", np.int64(keep))
 
 
-def views(g: Standard, c: TextConfig, tokens: Tokens, held: dict[str, Value], like: Value) -> dict[str, View]:
+def ahead(g: Standard, ids: Value, vision_ids: tuple[int, ...]) -> Value:
+    """How many tokens behind it belong to the same image, 0 for text.   [B, S]
+
+    An image is a run of placeholders: those that begin with the n-th have the number n.
+    """
+    vision = g.among(ids, vision_ids)
+    columns = g.Range(np.int64(0), g.length(ids), np.int64(1))
+    inside = g.cast(vision, "i64")
+    before = g.Slice(g.Pad(inside, [0, 1, 0, 0]), [0], [-1], [1])
+    number = g.CumSum(inside * (1 - before), np.int64(1))  # [B, S]
+    ends = g.ScatterElements(number * 0, number, inside * columns, axis=1, reduction="max")
+    return inside * (g.GatherElements(ends, number, axis=1) - columns)
+
+
+def views(
+    g: Standard, c: TextConfig, tokens: Tokens, held: dict[str, Value], ahead: Value | None, like: Value
+) -> dict[str, View]:
     """What each kind of layer sees for these tokens, with so many entries in its caches."""
     return {
         kind: View(
             g.rope(tokens.positions, frequencies(c.rope[kind], layer.head_dim), like),
-            g.sight(tokens, held[kind], layer.window, c.heads, layer.kv_heads),
+            g.sight(
+                tokens,
+                held[kind],
+                layer.window,
+                c.heads,
+                layer.kv_heads,
+                None if layer.window is None else ahead,
+            ),
         )
         for kind, layer in c.kinds.items()
     }

@@ -15,7 +15,7 @@ from cabochon.checkpoint import Tensor
 from cabochon.errors import TensorError
 from cabochon.gemma4.config import Layer, TextConfig
 
-__all__ = ["HEAD", "LAYERS_TABLE", "TextTensors", "expected_shapes", "text_tensors"]
+__all__ = ["HEAD", "LAYERS_TABLE", "TABLE", "TOWERS", "TextTensors", "expected_shapes", "text_tensors"]
 
 HEAD, TABLE = "lm_head.weight", "model.embed_tokens.weight"
 LAYERS_TABLE = "model.embed_tokens_per_layer.weight"
@@ -27,7 +27,7 @@ _SHOWN = 30  # faults of one kind that an error lists
 
 Shape = tuple[int, ...]
 
-_TOWERS = re.compile(r"(?:model\.)?(vision_tower|embed_vision|audio_tower|embed_audio)\.")
+TOWERS = re.compile(r"(?:model\.)?(vision_tower|embed_vision|audio_tower|embed_audio)\.")
 _KEYS_AND_VALUES = re.compile(r"model\.layers\.(\d{1,6})\.self_attn\.(?:k_proj|v_proj|k_norm)\.weight")
 
 
@@ -147,7 +147,7 @@ def _canonical(name: str, prefix: str) -> str:
 
 def _reason(name: str, canonical: str, config: TextConfig) -> str:
     """Why a tensor that the text model does not use may be there; "" if nothing explains it."""
-    if tower := _TOWERS.match(name):
+    if tower := TOWERS.match(name):
         return f"{tower[1]} is not part of a text model"
     layer = _KEYS_AND_VALUES.fullmatch(canonical)
     if layer and config.first_shared <= int(layer[1]) < len(config.layers):

@@ -1,20 +1,25 @@
 """From a config and a checkpoint's layout to an ONNX model in the dialect of a target."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
 from cabochon.checkpoint import Tensor
 from cabochon.dialects import Target
+from cabochon.dialects.standard import Standard
+from cabochon.gemma4.audio import audio_encoder
 from cabochon.gemma4.config import TextConfig
-from cabochon.gemma4.decoder import decoder
+from cabochon.gemma4.decoder import decoder, fed_decoder
 from cabochon.gemma4.drafter import drafter
 from cabochon.gemma4.drafter_config import DrafterConfig
+from cabochon.gemma4.embedding import embedding
+from cabochon.gemma4.full_config import FullConfig
+from cabochon.gemma4.vision import vision_encoder
 from cabochon.graph import Scope
 from cabochon.recipes import Precision
 
-__all__ = ["trace_drafter", "trace_text"]
+__all__ = ["trace_drafter", "trace_full", "trace_text"]
 
 
 def trace_text(
@@ -51,11 +56,92 @@ def trace_drafter(
     return g.model(_properties(config.text, target, g.mask, precision) | known)
 
 
+def trace_full(
+    config: FullConfig,
+    tensors: Mapping[str, Tensor],
+    target: Target,
+    precision: Precision,
+    *,
+    logits_to_keep: int = 0,
+) -> dict[str, ir.Model]:
+    """The components of a full package, by name. No weight byte is read.
+
+    `tensors` are those of `full_tensors`; for the rest see `trace_text`.
+    """
+    target.require(precision.name, (layer.head_dim for layer in config.text.layers))
+    return {
+        name: _written(
+            name,
+            write,
+            _dialect(name, target),
+            tensors,
+            precision,
+            component_properties(name, config, target, precision),
+        )
+        for name, write in _writers(config, logits_to_keep).items()
+    }
+
+
+_Write = Callable[[Standard, Scope], None]
+
+
+def _writers(config: FullConfig, logits_to_keep: int) -> dict[str, _Write]:
+    """What writes each component that the model has."""
+    text, vision, audio = config.text, config.vision, config.audio
+    writers: dict[str, _Write] = {
+        "decoder": lambda g, w: fed_decoder(g, w, text, config.vision_ids, logits_to_keep),
+        "embedding": lambda g, w: embedding(g, w, config),
+    }
+    if vision is not None:
+        writers["vision_encoder"] = lambda g, w: vision_encoder(g, w, vision, text.hidden)
+    if audio is not None:
+        writers["audio_encoder"] = lambda g, w: audio_encoder(g, w, audio, text.hidden)
+    return writers
+
+
+def _dialect(name: str, target: Target) -> type[Standard]:
+    """Encoders attend to all of their input, which the kernels of decoders do not."""
+    return target.dialect if name in ("decoder", "embedding") else target.drafter_dialect
+
+
+def _written(
+    name: str,
+    write: _Write,
+    dialect: type[Standard],
+    tensors: Mapping[str, Tensor],
+    precision: Precision,
+    known: dict[str, str],
+) -> ir.Model:
+    g = dialect(name)
+    write(g, Scope(g, tensors, precision))
+    return g.model(known)
+
+
+def component_properties(
+    name: str, config: FullConfig, target: Target, precision: Precision
+) -> dict[str, str]:
+    """What a runtime must know of a component beyond the ports; the keys are listed in docs/architecture.md."""
+    built = {"cabochon.target": target.name, "cabochon.precision": precision.name, "cabochon.model": name}
+    if name == "decoder":
+        return _properties(config.text, target, target.dialect.mask, precision) | built
+    if name == "embedding":
+        ids = {"pad": config.text.pad_token_id, **config.tokens}
+        known = {f"cabochon.{name}_token_id": str(token) for name, token in ids.items()}
+        return built | _embed_scale(config.text, precision) | known
+    if name == "vision_encoder" and config.vision is not None:
+        said = ("patch_size", "pooling_kernel_size", "position_embedding_size")
+        return built | {f"cabochon.{key}": str(getattr(config.vision, key)) for key in said}
+    return built
+
+
 def properties(config: TextConfig, target: Target, precision: Precision) -> dict[str, str]:
     """What a runtime must know of a text decoder beyond the ports; the keys are listed in docs/architecture.md."""
+    return _properties(config, target, target.dialect.mask, precision) | _embed_scale(config, precision)
+
+
+def _embed_scale(config: TextConfig, precision: Precision) -> dict[str, str]:
     scale = np.asarray(config.hidden**0.5).astype(precision.dtype.numpy())
-    known = {"cabochon.embed_scale": repr(float(scale))}
-    return _properties(config, target, target.dialect.mask, precision) | known
+    return {"cabochon.embed_scale": repr(float(scale))}
 
 
 def _properties(config: TextConfig, target: Target, mask: str, precision: Precision) -> dict[str, str]:

@@ -21,8 +21,10 @@ class Store(Protocol):
         """The type of ports and activations."""
         ...
 
-    def store(self, name: str, tensor: Tensor, columns: slice | None = None) -> Stored:
-        """The tensor, or a slice of its columns, under `name`."""
+    def store(
+        self, name: str, tensor: Tensor, columns: slice | None = None, rows: slice | None = None
+    ) -> Stored:
+        """The tensor, or some of the columns and rows of a 2-D one, under `name`."""
         ...
 
 
@@ -51,17 +53,27 @@ class Scope:
         """The whole tensor as an initializer of the same name."""
         return self._initializer(name, name)
 
-    def columns(self, name: str, source: str, columns: slice) -> Value:
-        """Columns of the 2-D tensor `source`, as an initializer of their own called `name`."""
-        return self._initializer(name, source, columns)
+    def part(self, name: str, source: str, columns: slice | None = None, rows: slice | None = None) -> Value:
+        """Some columns and rows of the 2-D tensor `source`, as an initializer of their own called `name`."""
+        return self._initializer(name, source, columns, rows)
 
-    def _initializer(self, name: str, source: str, columns: slice | None = None) -> Value:
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor. Raises GraphError for one that is not there."""
+        return self._tensor(name, self.prefix + name).shape
+
+    def _tensor(self, source: str, asked: str) -> Tensor:
+        tensor = self.tensors.get(self.prefix + source)
+        if tensor is None:
+            raise GraphError(
+                "the model asks for a weight that the checkpoint's layout does not have", at=asked
+            )
+        return tensor
+
+    def _initializer(
+        self, name: str, source: str, columns: slice | None = None, rows: slice | None = None
+    ) -> Value:
         full = self.prefix + name
         if full not in self.used:
-            tensor = self.tensors.get(self.prefix + source)
-            if tensor is None:
-                raise GraphError(
-                    "the model asks for a weight that the checkpoint's layout does not have", at=full
-                )
-            self.used[full] = self.tracer.initializer(self.store.store(full, tensor, columns))
+            stored = self.store.store(full, self._tensor(source, full), columns, rows)
+            self.used[full] = self.tracer.initializer(stored)
         return self.used[full]

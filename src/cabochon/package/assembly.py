@@ -10,12 +10,12 @@ from cabochon.errors import PackageError
 from cabochon.package.described import Described
 from cabochon.package.facts import Digest, Facts
 from cabochon.package.graph_file import serialize
-from cabochon.package.layout import GRAPH, Layout
+from cabochon.package.layout import GRAPH, Layouts, inside
 from cabochon.package.notices import requirements, source_license
 from cabochon.validation import reports
 from cabochon.validation.checking import Begun, finish
 
-__all__ = ["complete", "place_graph"]
+__all__ = ["complete", "place_graphs"]
 
 _SHOWN = 20  # findings that an error lists
 _NOTICES = {
@@ -26,21 +26,24 @@ _NOTICES = {
 }
 
 
-def place_graph(facts: Facts[Any], layout: Layout, folder: Path, package: Described[Any]) -> Facts[Any]:
-    """The graph, its contract and the files that come along, into `folder`.
+def place_graphs(facts: Facts[Any], layouts: Layouts, folder: Path, package: Described[Any]) -> Facts[Any]:
+    """The graphs, their contract and the files that come along, into `folder`.
 
-    Returns `facts` with the digest of the graph.
+    Returns `facts` with the digests of the graphs.
 
-    Raises GraphError where the weights of the graph are not those that `layout` places.
+    Raises GraphError where the weights of a graph are not those that `layouts` places.
     """
-    graph = serialize(facts.model, layout)
-    (folder / GRAPH).write_bytes(graph)
+    digests: dict[str, Digest] = {}
+    for name, model in facts.models.items():
+        graph, path = serialize(model, layouts.parts[name]), inside(name, GRAPH)
+        (folder / path).write_bytes(graph)
+        digests[path] = Digest(len(graph), files.sha256(folder / path))
     for name, content in package.contract(facts).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
     for name, (file, _) in package.travelling(facts).items():
         files.copy(file, folder / name)
-    return replace(facts, digests={GRAPH: Digest(len(graph), files.sha256(folder / GRAPH))})
+    return replace(facts, digests=digests)
 
 
 def complete(facts: Facts[Any], folder: Path, package: Described[Any], begun: Begun) -> None:
@@ -66,10 +69,14 @@ def _describe(facts: Facts[Any], folder: Path, package: Described[Any]) -> None:
 
 def _files(facts: Facts[Any], package: Described[Any]) -> Mapping[str, str]:
     """The files of the package and what each is, for its card."""
-    what = {GRAPH: "the graph"}
-    what |= {name: "the weights" for name in facts.digests if name != GRAPH}
+    graphs = {inside(name, GRAPH): _graph(name) for name in facts.models}
+    what = {**graphs, **{name: "the weights" for name in facts.digests if name not in graphs}}
     what |= {name: said for name, (_, said) in package.travelling(facts).items()}
     return {**what, **package.said(), **_NOTICES}
+
+
+def _graph(component: str) -> str:
+    return f"the graph of the {component.replace('_', ' ')}" if component else "the graph"
 
 
 def _judge(folder: Path, begun: Begun) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from cabochon import files
 from cabochon.errors import PackageError
-from cabochon.package.filling import fill, remarks, written
+from cabochon.package.filling import fill, linked_bytes, remarks, written
 from cabochon.package.kinds import DRAFTER, KINDS, TEXT
 from cabochon.package.order import Order, order
 from cabochon.package.pairing import Parts, fill_pair
@@ -35,7 +35,7 @@ def build(
     source: str | Path,
     out: str | Path,
     *,
-    model: Literal["text", "drafter"] = "text",
+    model: Literal["text", "full", "drafter"] = "text",
     assistant: str | Path | None = None,
     target: str = "default",
     precision: str = "f16",
@@ -50,14 +50,14 @@ def build(
 ) -> Built:
     """Build the package `out` from the checkpoint `source`, a folder or a hub id.
 
-    `model` is what the checkpoint holds: "text", or "drafter" for an assistant. With `assistant`, the checkpoint of
-    one, `out` becomes a pair: the drafter, and the text package of `source` within it, in `target/`. `source` may then
-    be a text package that was built already.
+    `model` is what to build: "text" for the text decoder, "full" for all components of a multimodal checkpoint,
+    "drafter" for an assistant. With `assistant`, the checkpoint of one, `out` becomes a pair: the drafter, and the
+    package of `source` within it, in `target/`. `source` may then be a package that was built already.
 
     `weights="link"` makes the checkpoint's own files part of the package, as hard links, where the bytes are
     the same, and copies the rest; of a package that was built already it links every file. `license` counts where the
-    source says nothing. `allow_missing` names what may be absent: "tokenizer", "generation_config", "chat_template".
-    `command` is recorded as given.
+    source says nothing. `allow_missing` names what may be absent: "tokenizer", "generation_config", "chat_template",
+    "processor". `command` is recorded as given.
 
     Nothing stands under `out` before everything does. Raises SourceError for the checkpoint, TargetError for
     a target that cannot carry the precision, PackageError for `out`, a full disk, or a pair that does not fit.
@@ -98,9 +98,10 @@ def _one(
     """A package of one model: its bytes, remarks, and whether files were linked."""
     known = prepare(source, KINDS[model], asked, revision, out)
     with files.staged(out) as stage:
-        layout = known.layout(stage)
-        files.require_space(stage.parent, known.size(layout))
-        facts = fill(known, layout, stage, told)
+        layouts = known.layouts(stage)
+        files.require_space(stage.parent, known.size(layouts))
+        told.start(layouts.nbytes + linked_bytes(stage, layouts.links))
+        facts = fill(known, layouts, stage, told)
         told.done()
-        nbytes = written(stage, layout.links)
-    return nbytes, (*known.absent, *remarks(facts, layout, asked.license)), bool(layout.links)
+        nbytes = written(stage, layouts.links)
+    return nbytes, (*known.absent, *remarks(facts, layouts, asked.license)), bool(layouts.links)

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabochon.package.contracts import fusions, hidden_tap, operators
-from cabochon.package.facts import TextFacts
+from cabochon.package.facts import FullFacts, TextFacts
 from cabochon.package.page import bullets, front_matter, largest_tensor, made, page, table
 from cabochon.package.snippet import snippet
 
-__all__ = ["card"]
+__all__ = ["EVIDENCE", "card", "contract_rows", "decoder_limits", "decoder_notes"]
 
-_EVIDENCE = (
+EVIDENCE = (
     "A build proves nothing about results. `cabochon parity PACKAGE SOURCE` compares this package with the "
     "original model in transformers, forward and greedy, and writes what it found into `evidence/`."
 )
@@ -20,11 +20,11 @@ _EVIDENCE = (
 def card(facts: TextFacts, files: Mapping[str, str]) -> str:
     """The text of README.md. `files` are the package's files and what each is."""
     sections = {
-        "Truthful graph contracts": table(("Contract", "Value"), _contract_rows(facts)),
+        "Truthful graph contracts": table(("Contract", "Value"), contract_rows(facts)),
         "Usage (direct ONNX Runtime)": f"```python\n{snippet(facts)}```",
         "Runtime notes": bullets(_runtime_notes(facts)),
         "Limits": bullets(_limits(facts)),
-        "Evidence": _EVIDENCE,
+        "Evidence": EVIDENCE,
         "Files": table(("File", "What it is"), [(f"`{name}`", what) for name, what in files.items()]),
         "License": f"`{facts.license.id}` ({facts.license.evidence}). See `SOURCE_LICENSE.md`.",
     }
@@ -44,8 +44,9 @@ def _introduction(facts: TextFacts) -> str:
     )
 
 
-def _contract_rows(facts: TextFacts) -> Iterator[tuple[str, str]]:
-    found, config = facts.contracts, facts.config
+def contract_rows(facts: TextFacts | FullFacts) -> Iterator[tuple[str, str]]:
+    """The decoder in a table."""
+    found, config = facts.contracts, facts.text
     attention = {k: n for k, n in operators(facts.model).items() if k.endswith("Attention")}
     spelled = ", ".join(f"`{name.rpartition('.')[2]}` × {count}" for name, count in attention.items())
     yield "Layers", f"{found['num_hidden_layers']} ({spelled})"
@@ -65,7 +66,8 @@ def _contract_rows(facts: TextFacts) -> Iterator[tuple[str, str]]:
     yield "MLP", "gated GELU (tanh), width " + ", ".join(f"{w} in {n} layers" for w, n in widths.items())
     cap = f"soft-capped at {config.softcap}" if config.softcap else "not capped"
     yield "Logits", f"{cap}; head {'tied to the embedding table' if config.tied else 'of its own'}"
-    yield "Embedding scale", f"{facts.properties['cabochon.embed_scale']} (√hidden in {facts.dtype})"
+    scales = (model.metadata_props.get("cabochon.embed_scale") for model in facts.models.values())
+    yield "Embedding scale", f"{next(filter(None, scales))} (√hidden in {facts.dtype})"
     yield "Fused operators", ", ".join(f"`{name}`" for name in fusions(facts.model)) or "none"
     if "moe" in found:
         yield "MoE", found["moe"]
@@ -84,6 +86,12 @@ def _caches(found: dict[str, Any]) -> str:
 
 
 def _runtime_notes(facts: TextFacts) -> Iterator[str]:
+    yield from decoder_notes(facts)
+    yield "`cabochon run PACKAGE --prompt ...` and `cabochon.load(PACKAGE).generate(...)` do all of this."
+
+
+def decoder_notes(facts: TextFacts | FullFacts) -> Iterator[str]:
+    """How the decoder is fed."""
     yield "`attention_mask` spans every token fed so far, evicted ones included; positions derive from it."
     yield (
         "`logits` are those of the last real token of each row, whatever is fed."
@@ -91,17 +99,22 @@ def _runtime_notes(facts: TextFacts) -> Iterator[str]:
         else "`logits_to_keep` (int64 scalar, optional) asks for the logits of the last K real tokens of each "
         f"row, 0 for all; {facts.logits_to_keep} unless given."
     )
-    if facts.config.window is not None:
+    if facts.text.window is not None:
         yield (
-            f"Sliding layers see {facts.config.window} keys, the token itself included. Their caches have a "
-            f"length of their own: all but the last {facts.config.window - 1} real entries may be dropped."
+            f"Sliding layers see {facts.text.window} keys, the token itself included. Their caches have a "
+            f"length of their own: all but the last {facts.text.window - 1} real entries may be dropped."
         )
     if tap := hidden_tap(facts.model):
         yield f"`{tap}` is the hidden state after the final norm, the head's input; generation ignores it."
-    yield "`cabochon run PACKAGE --prompt ...` and `cabochon.load(PACKAGE).generate(...)` do all of this."
 
 
 def _limits(facts: TextFacts) -> Iterator[str]:
+    yield from decoder_limits(facts)
+    yield "Text only: no images, no sound."
+
+
+def decoder_limits(facts: TextFacts | FullFacts) -> Iterator[str]:
+    """What holds for the decoder, whatever feeds it."""
     if facts.properties["cabochon.mask"] == "left-justified":
         yield (
             "Rows of `attention_mask` are left-justified: real tokens first, in decode steps too. More than "
@@ -115,8 +128,7 @@ def _limits(facts: TextFacts) -> Iterator[str]:
     yield from (f"{note}." for note in facts.target.notes)
     if large := largest_tensor(facts):
         yield large
-    yield f"Positions end at {facts.config.max_positions}."
-    yield "Text only: no images, no sound."
+    yield f"Positions end at {facts.text.max_positions}."
     if facts.linked:
         yield (
             f"{', '.join(f'`{name}`' for name in facts.linked)}: another name of the checkpoint's own file. "

@@ -7,9 +7,10 @@ from typing import Any
 
 import onnx_ir as ir
 
+from cabochon.gemma4 import FullConfig
 from cabochon.gemma4.config import FULL, SLIDING, TextConfig
 
-__all__ = ["Port", "contracts", "fusions", "hidden_tap", "operators", "owners"]
+__all__ = ["Port", "contracts", "fusions", "hidden_tap", "operators", "owners", "towers"]
 
 Port = tuple[int, int]  # key/value heads and head size of a layer's cache
 
@@ -75,6 +76,28 @@ def contracts(config: TextConfig, raw: Mapping[str, Any], model: ir.Model) -> di
     if not isinstance(found["heterogeneous_head_dim"], dict):
         found["head_dim"] = found.pop("heterogeneous_head_dim")
     return {key: value for key, value in found.items() if value is not None}
+
+
+def towers(config: FullConfig) -> dict[str, Any]:
+    """What a full package has beside its decoder."""
+    found: dict[str, Any] = {}
+    if vision := config.vision:
+        found["vision"] = {
+            "num_hidden_layers": vision.layers,
+            "hidden_size": vision.hidden,
+            "patch_size": vision.patch_size,
+            "pooling_kernel_size": vision.pooling_kernel_size,
+            "standardize": vision.standardize,
+            "use_clipped_linears": vision.clipped,
+            "bidirectional_in_sliding_layers": config.bidirectional,
+        }
+    if audio := config.audio:
+        found["audio"] = {
+            "num_hidden_layers": audio.layers,
+            "hidden_size": audio.hidden,
+            "use_clipped_linears": audio.clipped,
+        }
+    return found
 
 
 def _by_kind(config: TextConfig, by_layer: Mapping[int, int]) -> int | dict[str, int]:

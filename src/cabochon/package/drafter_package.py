@@ -76,8 +76,8 @@ def traced(known: Prepared) -> DrafterFacts:
     order = known.order
     model = trace_drafter(known.config, known.tensors.used, order.target, order.precision)
     return DrafterFacts(
-        known.checkpoint, known.config, known.tensors, model, order.target, order.precision, known.license, {}, (), 0,
-        order.command,
+        known.checkpoint, known.config, known.tensors, {"": model}, order.target, order.precision, known.license, {},
+        (), 0, order.command,
     )  # fmt: skip
 
 

@@ -12,28 +12,33 @@ import onnx_ir as ir
 from cabochon.checkpoint import Checkpoint
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.dialects import Target
-from cabochon.gemma4 import DrafterConfig, TextConfig, TextTensors
+from cabochon.gemma4 import DrafterConfig, FullConfig, TextConfig, TextTensors
+from cabochon.media.processors import Processors, read_processors
 from cabochon.metadata.decoder import Decoder, read_decoder
 from cabochon.metadata.drafter import Drafter, read_drafter
+from cabochon.metadata.full import Full, read_full
 from cabochon.metadata.vocabulary import Vocabulary, read_vocabulary
-from cabochon.package.contracts import contracts
+from cabochon.package.contracts import contracts, towers
 from cabochon.package.license import License, front_matter
 from cabochon.package.writer import Digest
 from cabochon.recipes import Precision
 
-__all__ = ["Digest", "DrafterFacts", "Facts", "TextFacts", "installed"]
+__all__ = ["Digest", "DrafterFacts", "Facts", "FullFacts", "TextFacts", "installed"]
 
-C = TypeVar("C", TextConfig, DrafterConfig)
+C = TypeVar("C", TextConfig, FullConfig, DrafterConfig)
 
 
 @dataclass(frozen=True)
 class Facts(ABC, Generic[C]):
-    """All that a package's documents are derived from. `digests`: of the graph and the files of weights."""
+    """All that a package's documents are derived from.
+
+    `models`: the graphs by their folder, "" for the package's own; `digests`: of the graphs and the files of weights.
+    """
 
     checkpoint: Checkpoint
     config: C
     tensors: TextTensors
-    model: ir.Model
+    models: Mapping[str, ir.Model]
     target: Target
     precision: Precision
     license: License
@@ -41,6 +46,11 @@ class Facts(ABC, Generic[C]):
     linked: tuple[str, ...]
     logits_to_keep: int
     command: tuple[str, ...] | None
+
+    @property
+    def model(self) -> ir.Model:
+        """The graph that decodes, the first of them."""
+        return next(iter(self.models.values()))
 
     @property
     @abstractmethod
@@ -95,7 +105,7 @@ class Facts(ABC, Generic[C]):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The metadata properties of model.onnx."""
+        """The metadata properties of the graph that decodes."""
         return self.model.metadata_props
 
 
@@ -117,6 +127,34 @@ class TextFacts(Facts[TextConfig]):
     def decoder(self) -> Decoder:
         """What documents for other runtimes are derived from: the graph's ports, the config, the tokenizer files."""
         return read_decoder(self.model, self.config, self.vocabulary, self.object("generation_config.json"))
+
+
+@dataclass(frozen=True)
+class FullFacts(Facts[FullConfig]):
+    """Those of a full package."""
+
+    @property
+    def text(self) -> TextConfig:
+        """See Facts."""
+        return self.config.text
+
+    @cached_property
+    def contracts(self) -> dict[str, Any]:
+        """See `cabochon.package.contracts`."""
+        return contracts(self.text, self.checkpoint.config, self.model) | towers(self.config)
+
+    @cached_property
+    def processors(self) -> Processors:
+        """How images, sound and video are prepared. Raises ConfigError for a file that is not understood."""
+        return read_processors(self.checkpoint.root)
+
+    @cached_property
+    def full(self) -> Full:
+        """What its documents are derived from: the graphs' ports, the config, the tokenizer's and processors' files."""
+        return read_full(
+            self.models, self.text, self.checkpoint.config, self.vocabulary,
+            self.object("generation_config.json"), self.object("processor_config.json"),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cabochon import __version__
-from cabochon.package.layout import Layout
+from cabochon.package.layout import Layouts, inside
 from cabochon.package.preparing import Prepared, copied
-from cabochon.package.writer import Digest, Progress, write_files
+from cabochon.package.writer import Digest, Progress, Written, write_files
 from cabochon.recipes import Recipe
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from cabochon.package.facts import Facts
     from cabochon.validation.checking import Begun
 
-__all__ = ["fill", "remarks", "trace", "written"]
+__all__ = ["fill", "linked_bytes", "remarks", "trace", "written"]
 
 
 def fill(
     known: Prepared,
-    layout: Layout,
+    layouts: Layouts,
     folder: Path,
     progress: Progress,
     package: "Described[Any] | None" = None,
@@ -38,19 +38,34 @@ def fill(
     Raises PackageError where a rule finds an error in what was written.
     """
     with ThreadPoolExecutor(1) as aside:
-        graph = aside.submit(_graph, known, layout, folder, package)
-        digests = write_files(_unless_failed(graph, known.recipes), layout, folder, progress)
-        return _finished(*graph.result(), digests, layout, folder, package or known.kind.described)
+        graphs = aside.submit(_graphs, known, layouts, folder, package)
+        digests = _weights(known, layouts, folder, progress, graphs)
+        return _finished(*graphs.result(), digests, layouts, folder, package or known.kind.described)
+
+
+def _weights(
+    known: Prepared, layouts: Layouts, folder: Path, progress: Progress, graphs: "Future[Any]"
+) -> dict[str, Digest]:
+    """Write the weights of every graph; the digests of their files by path."""
+    written: dict[str, Written] = {}
+    digests: dict[str, Digest] = {}
+    for name, layout in layouts.parts.items():
+        recipes = _unless_failed(graphs, known.recipes[name])
+        found = write_files(recipes, layout, folder / name, progress, written)
+        written |= {file: Written(folder / name / file, digest) for file, digest in found.items()}
+        digests |= {inside(name, file): digest for file, digest in found.items()}
+    return digests
 
 
 def trace(known: Prepared) -> "Facts[Any]":
-    """The traced model and what is known of it before anything is written."""
+    """The traced graphs and what is known of them before anything is written."""
     facts = known.kind.described.traced(known)
-    facts.model.producer_name, facts.model.producer_version = "cabochon", __version__
+    for model in facts.models.values():
+        model.producer_name, model.producer_version = "cabochon", __version__
     return facts
 
 
-def remarks(facts: "Facts[Any]", layout: Layout, license: str | None) -> Iterator[str]:
+def remarks(facts: "Facts[Any]", layout: Layouts, license: str | None) -> Iterator[str]:
     """What to know of a package that was built."""
     yield from facts.checkpoint.remarks
     yield from facts.text.remarks
@@ -64,20 +79,27 @@ def remarks(facts: "Facts[Any]", layout: Layout, license: str | None) -> Iterato
 
 
 def written(folder: Path, links: Collection[str]) -> int:
-    """The bytes of the files in `folder` but those called as in `links`, by their paths in it."""
-    inside = ((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
-    return sum(path.stat().st_size for name, path in inside if name not in links)
+    """The bytes of the files in `folder` but those called as in `links`, by their paths in it. A file with two names
+    counts once."""
+    found = ((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
+    held = [path.stat() for name, path in found if name not in links]
+    return sum({(stat.st_dev, stat.st_ino): stat.st_size for stat in held}.values())
 
 
-def _graph(
-    known: Prepared, layout: Layout, folder: Path, package: "Described[Any] | None"
+def linked_bytes(folder: Path, links: Iterable[str]) -> int:
+    """The bytes of the linked files, by their paths in `folder`."""
+    return sum((folder / name).stat().st_size for name in links)
+
+
+def _graphs(
+    known: Prepared, layouts: Layouts, folder: Path, package: "Described[Any] | None"
 ) -> "tuple[Facts[Any], Begun]":
-    """Trace, place and judge the graph: what goes on beside the writing of the weights."""
-    from cabochon.package.assembly import place_graph
+    """Trace, place and judge the graphs: what goes on beside the writing of the weights."""
+    from cabochon.package.assembly import place_graphs
     from cabochon.validation.checking import begin
 
     _settle()
-    facts = place_graph(trace(known), layout, folder, package or known.kind.described)
+    facts = place_graphs(trace(known), layouts, folder, package or known.kind.described)
     return facts, begin(folder)
 
 
@@ -92,14 +114,14 @@ def _finished(
     facts: "Facts[Any]",
     begun: "Begun",
     digests: dict[str, Digest],
-    layout: Layout,
+    layouts: Layouts,
     folder: Path,
     package: "Described[Any]",
 ) -> "Facts[Any]":
     """Complete the package in `folder`, where the graph and the files of weights, with these `digests`, stand."""
     from cabochon.package.assembly import complete
 
-    facts = replace(facts, digests={**facts.digests, **digests}, linked=tuple(layout.links))
+    facts = replace(facts, digests={**facts.digests, **digests}, linked=tuple(layouts.links))
     complete(facts, folder, package, begun)
     return facts
 

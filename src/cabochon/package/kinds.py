@@ -3,7 +3,7 @@
 Nothing here may import onnx_ir: weights are being written while what traces graphs is still imported.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,24 +12,28 @@ from cabochon.checkpoint import Tensor
 from cabochon.dialects import Target
 from cabochon.gemma4 import (
     DrafterConfig,
+    FullConfig,
     TextConfig,
     TextTensors,
     drafter_tensors,
     drafter_weights,
+    full_tensors,
+    full_weights,
     read_drafter_config,
+    read_full_config,
     read_text_config,
     text_tensors,
     text_weights,
 )
-from cabochon.package.side_files import MISSABLE
+from cabochon.package.side_files import MISSABLE, NEEDED
 from cabochon.recipes import Precision, Recipe
 
 if TYPE_CHECKING:
     from cabochon.package.described import Described
 
-__all__ = ["DRAFTER", "KINDS", "TEXT", "Config", "Kind"]
+__all__ = ["DRAFTER", "FULL", "KINDS", "TEXT", "Config", "Kind"]
 
-Config = TextConfig | DrafterConfig
+Config = TextConfig | FullConfig | DrafterConfig
 
 
 @dataclass(frozen=True)
@@ -37,15 +41,16 @@ class Kind:
     """A kind of model.
 
     `needed`: what of `side_files.MISSABLE` a checkpoint must have. `read`, `tensors` and `weights` are those of
-    `cabochon.gemma4`; `head_sizes` are the ones that a target must be able to carry. `spelling` names the module and
-    the class that says what a package of this kind holds.
+    `cabochon.gemma4`, the weights by the folder of their graph, "" for the package's own; `head_sizes` are the ones
+    that a target must be able to carry. `spelling` names the module and the class that says what a package of this kind
+    holds.
     """
 
     name: str
     needed: tuple[str, ...]
     read: Callable[[Mapping[str, Any]], Any]
     tensors: Callable[[Mapping[str, Tensor], Any], TextTensors]
-    weights: Callable[[Any, Mapping[str, Tensor], Target, Precision], Iterable[Recipe]]
+    weights: Callable[[Any, Mapping[str, Tensor], Target, Precision], Mapping[str, tuple[Recipe, ...]]]
     head_sizes: Callable[[Any], list[int]]
     spelling: str
 
@@ -64,14 +69,27 @@ def _drafter_heads(config: DrafterConfig) -> list[int]:
     return []  # its attention is written out in plain operators where a kernel would ask for more
 
 
+def _full_heads(config: FullConfig) -> list[int]:
+    return _text_heads(config.text)
+
+
+def _text_weights(
+    config: TextConfig, tensors: Mapping[str, Tensor], target: Target, precision: Precision
+) -> Mapping[str, tuple[Recipe, ...]]:
+    return {"": tuple(text_weights(config, tensors, target, precision))}
+
+
 def _drafter_weights(
     config: DrafterConfig, tensors: Mapping[str, Tensor], target: Target, precision: Precision
-) -> Iterator[Recipe]:
-    return drafter_weights(tensors, precision)
+) -> Mapping[str, tuple[Recipe, ...]]:
+    return {"": tuple(drafter_weights(tensors, precision))}
 
 
 TEXT = Kind(
-    "text", MISSABLE, read_text_config, text_tensors, text_weights, _text_heads, "text_package.TextPackage"
+    "text", NEEDED, read_text_config, text_tensors, _text_weights, _text_heads, "text_package.TextPackage"
+)
+FULL = Kind(
+    "full", MISSABLE, read_full_config, full_tensors, full_weights, _full_heads, "full_package.FullPackage"
 )
 DRAFTER = Kind(
     "drafter",
@@ -82,4 +100,4 @@ DRAFTER = Kind(
     _drafter_heads,
     "drafter_package.DrafterPackage",
 )
-KINDS = {kind.name: kind for kind in (TEXT, DRAFTER)}
+KINDS = {kind.name: kind for kind in (TEXT, FULL, DRAFTER)}

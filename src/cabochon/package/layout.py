@@ -1,7 +1,9 @@
-"""Where each weight lies in a package: in model.onnx.data, or in a file of the checkpoint that is linked."""
+"""Where each weight lies in a package: in the model.onnx.data of its graph, in a file of the checkpoint that is linked,
+or, where two graphs need it, in a file of its own that has a name in the folder of each."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +12,19 @@ import numpy as np
 
 from cabochon.checkpoint import Tensor
 
-__all__ = ["DATA", "GRAPH", "Layout", "Link", "Place", "Weight", "data_bytes", "lay_out"]
+__all__ = [
+    "DATA",
+    "GRAPH",
+    "Layout",
+    "Layouts",
+    "Link",
+    "Place",
+    "Weight",
+    "data_bytes",
+    "inside",
+    "lay_out",
+    "twins",
+]
 
 GRAPH, DATA = "model.onnx", "model.onnx.data"
 
@@ -63,11 +77,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """The place of each weight by name, in the order of the file.
+    """The place of each weight of a graph by name, in the order of the file.
 
-    `data` is the name of the file to write, of `nbytes` bytes, None where every weight is linked. `links` are
-    the names under which files of the checkpoint stand in the package; `copied` says why a weight that was to
-    be linked is not.
+    `data` is the name of the file to write, of `nbytes` bytes, None where no weight is in it. `links` are
+    the names under which files of the checkpoint stand in the folder; `copied` says why a weight that was to
+    be linked is not. `twins` are the weights that another graph has too, each in a file of its own.
     """
 
     places: Mapping[str, Place]
@@ -75,6 +89,50 @@ class Layout:
     nbytes: int
     links: Mapping[str, Path] = field(default_factory=dict)
     copied: Mapping[str, str] = field(default_factory=dict)
+    twins: Collection[str] = ()
+
+    def alone(self, name: str) -> "Layout":
+        """The layout of one of the twins."""
+        place = self.places[name]
+        return Layout({name: place}, place.location, place.nbytes)
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Of a package with several graphs: the layout of each by its folder, "" for the package's own."""
+
+    parts: Mapping[str, Layout]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes to write; what has two names counts once."""
+        twins = {name: part.places[name].nbytes for part in self.parts.values() for name in part.twins}
+        return sum(part.nbytes for part in self.parts.values()) + sum(twins.values())
+
+    @property
+    def links(self) -> dict[str, Path]:
+        """The files of the checkpoint by their paths in the package."""
+        return {
+            inside(folder, name): file
+            for folder, part in self.parts.items()
+            for name, file in part.links.items()
+        }
+
+    @property
+    def copied(self) -> dict[str, str]:
+        """Why a weight that was to be linked is not."""
+        return {name: why for part in self.parts.values() for name, why in part.copied.items()}
+
+
+def inside(folder: str, name: str) -> str:
+    """The path of a file in a folder of a package; "" is the package's own."""
+    return f"{folder}/{name}" if folder else name
+
+
+def twins(parts: Mapping[str, Iterable["Weight"]]) -> set[str]:
+    """The names of the weights that more than one graph has."""
+    counts = Counter(weight.name for weights in parts.values() for weight in weights)
+    return {name for name, count in counts.items() if count > 1}
 
 
 class Link(Protocol):
@@ -85,11 +143,14 @@ class Link(Protocol):
         ...
 
 
-def lay_out(weights: Iterable[Weight], link: Link | None = None) -> Layout:
-    """Give every weight its place: one behind the other, or, given `link`, where the checkpoint has it."""
+def lay_out(weights: Iterable[Weight], link: Link | None = None, twins: Collection[str] = ()) -> Layout:
+    """Give every weight its place: one behind the other, or, given `link`, where the checkpoint has it.
+
+    Those that are `twins` and not linked get a file each.
+    """
     weights = list(weights)
     if link is None:
-        return _layout(weights, {}, {}, {})
+        return _layout(weights, {}, {}, {}, twins)
     copied = {weight.name: reason for weight in weights if (reason := _unlinkable(weight))}
     copied |= _not_worth_it(weights, copied)
     linkable = [(weight, weight.span) for weight in weights if weight.span and weight.name not in copied]
@@ -102,22 +163,30 @@ def lay_out(weights: Iterable[Weight], link: Link | None = None) -> Layout:
             copied[weight.name] = refused[file]
         else:
             places[weight.name] = Place(names[file], offset, weight.nbytes)
-    return _layout(weights, places, links, copied)
+    return _layout(weights, places, links, copied, twins)
 
 
 def _layout(
-    weights: list[Weight], linked: Mapping[str, Place], links: Mapping[str, Path], copied: Mapping[str, str]
+    weights: list[Weight],
+    linked: Mapping[str, Place],
+    links: Mapping[str, Path],
+    copied: Mapping[str, str],
+    twins: Collection[str],
 ) -> Layout:
-    """All weights in order; those that are not `linked` one behind the other in the file to write."""
+    """All weights in order; those that are neither `linked` nor `twins` one behind the other in the file to write."""
     places, end = dict[str, Place](), 0
+    apart = [weight.name for weight in weights if weight.name in twins and weight.name not in linked]
     for weight in weights:
         if place := linked.get(weight.name):
             places[weight.name] = place
             continue
+        if weight.name in apart:
+            places[weight.name] = Place(f"{weight.name}.data", 0, weight.nbytes)
+            continue
         start = _start(end, weight.nbytes)
         places[weight.name] = Place(DATA, start, weight.nbytes)
         end = start + weight.nbytes
-    return Layout(places, DATA if len(linked) < len(weights) else None, end, links, copied)
+    return Layout(places, DATA if end else None, end, links, copied, apart)
 
 
 def data_bytes(sizes: Iterable[int]) -> int:

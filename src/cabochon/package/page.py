@@ -19,15 +19,16 @@ def page(head: str, introduction: str, sections: Mapping[str, str]) -> str:
     return "\n\n".join([head, introduction, *titled]) + "\n"
 
 
-def front_matter(license: str, base_models: list[str], *tags: str) -> str:
-    """The fields that a hub reads; `tags` follow those that every package has."""
+def front_matter(license: str, base_models: list[str], *tags: str, pipeline: str = "text-generation") -> str:
+    """The fields that a hub reads; `tags` follow those that every package has, `pipeline` is what the hub calls the
+    task."""
     from ruamel.yaml import YAML
 
     values: dict[str, Any] = {"license": _plain_or_quoted(license)}
     if base_models:
         values["base_model"] = [_plain_or_quoted(name) for name in base_models]
     values["tags"] = ["onnx", "onnxruntime", "gemma4", *tags]
-    values |= {"pipeline_tag": "text-generation", "library_name": "onnxruntime"}
+    values |= {"pipeline_tag": pipeline, "library_name": "onnxruntime"}
     text, yaml = io.StringIO(), YAML()
     yaml.dump(values, text)
     return f"---\n{text.getvalue()}---"
@@ -53,7 +54,8 @@ def made(facts: Facts[Any]) -> Iterable[str]:
 def largest_tensor(facts: Facts[Any]) -> str | None:
     """What an adapter must grant beyond what every one does."""
     binding = facts.target.binding
-    tensors = (value.const_value for value in facts.model.graph.initializers.values())
+    values = (value for model in facts.models.values() for value in model.graph.initializers.values())
+    tensors = (value.const_value for value in values)
     largest = max(tensor.nbytes for tensor in tensors if tensor is not None)
     if binding is None or largest <= binding:
         return None

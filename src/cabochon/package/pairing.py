@@ -1,13 +1,13 @@
 """A pair: the drafter in a folder, and within it, in target/, the text package that it drafts for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cabochon import files
 from cabochon.checkpoint import Checkpoint
 from cabochon.package.built_target import BuiltTarget, is_built, read_built
-from cabochon.package.filling import fill, remarks, written
+from cabochon.package.filling import fill, linked_bytes, remarks, written
 from cabochon.package.fitting import require_fit
 from cabochon.package.kinds import DRAFTER, TEXT
 from cabochon.package.order import Order
@@ -27,23 +27,6 @@ class Parts:
     assistant: str | Path
     revision: str | None
     assistant_revision: str | None
-
-
-class _Within:
-    """A Progress within another: what it writes counts there, but neither begins nor ends it."""
-
-    def __init__(self, whole: Progress) -> None:
-        self._whole = whole
-
-    def start(self, nbytes: int) -> None:
-        """See Progress."""
-
-    def advance(self, nbytes: int) -> None:
-        """See Progress."""
-        self._whole.advance(nbytes)
-
-    def done(self) -> None:
-        """See Progress."""
 
 
 def fill_pair(parts: Parts, out: Path, asked: Order, told: Progress) -> tuple[int, tuple[str, ...], bool]:
@@ -79,7 +62,7 @@ def _fill(
     """Both packages into `stage`, the target first: the paths that are linked, and what to know."""
     from cabochon.package.pair_package import PairPackage
 
-    layout = drafter.layout(stage)
+    layout = drafter.layouts(stage)
     if isinstance(target, BuiltTarget):
         asked = drafter.order.linking
         files.require_space(stage.parent, drafter.size(layout) + (0 if asked else target.nbytes))
@@ -87,24 +70,20 @@ def _fill(
         inner, refused = target.place(stage / _TARGET, asked, told.advance)
         said = tuple(_placed(inner, refused))
     else:
-        within = target.layout(stage / _TARGET)
+        within = target.layouts(stage / _TARGET)
         files.require_space(stage.parent, drafter.size(layout) + target.size(within))
         told.start(
             layout.nbytes
             + within.nbytes
-            + _linked(stage, layout.links)
-            + _linked(stage / _TARGET, within.links)
+            + linked_bytes(stage, layout.links)
+            + linked_bytes(stage / _TARGET, within.links)
         )
-        facts = fill(target, within, stage / _TARGET, _Within(told))
+        facts = fill(target, within, stage / _TARGET, told)
         inner, said = set(within.links), (*target.absent, *remarks(facts, within, target.order.license))
-    facts = fill(drafter, layout, stage, _Within(told), PairPackage(stage, _TARGET))
+    facts = fill(drafter, layout, stage, told, PairPackage(stage, _TARGET))
     links = {f"{_TARGET}/{name}" for name in inner} | set(layout.links)
     own = remarks(facts, layout, drafter.order.license)
     return links, (*said, *(f"assistant: {line}" for line in own if line not in said))
-
-
-def _linked(folder: Path, links: Iterable[str]) -> int:
-    return sum((folder / name).stat().st_size for name in links)
 
 
 def _placed(linked: set[str], refused: str | None) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A checkpoint read and judged: all that is known of a package before anything is traced or written."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -10,7 +10,7 @@ from cabochon import files
 from cabochon.checkpoint import Checkpoint, open_checkpoint
 from cabochon.gemma4 import TextTensors
 from cabochon.package.kinds import Kind
-from cabochon.package.layout import Layout, Link, lay_out
+from cabochon.package.layout import Layout, Layouts, Link, lay_out, twins
 from cabochon.package.license import License, find_license
 from cabochon.package.order import Order
 from cabochon.package.side_files import require, travelling
@@ -23,7 +23,8 @@ _SPARE = 1 << 20  # bytes; graph and documents are not known in size before they
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checkpoint with what it holds, in the order of its weights. `absent`: remarks on files that it lacks."""
+    """A checkpoint with what it holds. `recipes`: the weights of each graph by its folder, "" for the package's own, in
+    their order; `absent`: remarks on files that the checkpoint lacks."""
 
     kind: Kind
     order: Order
@@ -31,14 +32,19 @@ class Prepared:
     config: Any  # what `kind.read` makes of config.json
     tensors: TextTensors
     license: License
-    recipes: tuple[Recipe, ...]
+    recipes: Mapping[str, tuple[Recipe, ...]]
     absent: tuple[str, ...]
 
-    def layout(self, folder: Path) -> Layout:
-        """Where each weight lies in `folder`. What is linked is linked there now."""
-        return lay_out(self.recipes, _linker(folder) if self.order.linking else None)
+    def layouts(self, folder: Path) -> Layouts:
+        """Where each weight lies in `folder`, in which the folders of the graphs are made. What is linked is linked
+        there now."""
+        both, parts = twins(self.recipes), dict[str, Layout]()
+        for name, recipes in self.recipes.items():
+            (folder / name).mkdir(exist_ok=True)
+            parts[name] = lay_out(recipes, _linker(folder / name) if self.order.linking else None, both)
+        return Layouts(parts)
 
-    def size(self, layout: Layout) -> int:
+    def size(self, layout: Layouts) -> int:
         """The bytes that the package takes, about."""
         along = travelling(self.checkpoint.files)
         return layout.nbytes + sum(self.checkpoint.files[name].stat().st_size for name in along) + _SPARE
@@ -57,11 +63,11 @@ def prepare(source: str | Path, kind: Kind, order: Order, revision: str | None, 
     order.target.require(order.precision.name, kind.head_sizes(config))
     tensors = kind.tensors(checkpoint.tensors, config)
     licensed = find_license(checkpoint.files, order.license)
-    recipes = tuple(kind.weights(config, tensors.used, order.target, order.precision))
+    recipes = kind.weights(config, tensors.used, order.target, order.precision)
     return Prepared(kind, order, checkpoint, config, tensors, licensed, recipes, absent)
 
 
-def copied(layout: Layout) -> Iterator[str]:
+def copied(layout: Layouts) -> Iterator[str]:
     """Remarks on what is linked, and on what was to be and is not."""
     reasons = layout.copied
     for reason, names in groupby(sorted(reasons, key=reasons.__getitem__), reasons.__getitem__):

@@ -7,9 +7,9 @@ from typing import Any
 
 from cabochon import __version__
 from cabochon.package.contracts import fusions, hidden_tap, operators
-from cabochon.package.facts import Facts, TextFacts, installed
+from cabochon.package.facts import Facts, FullFacts, TextFacts, installed
 
-__all__ = ["provenance", "record", "source"]
+__all__ = ["full_provenance", "provenance", "record", "source"]
 
 _PROVIDERS = {
     "CPUExecutionProvider": "cpu",
@@ -21,15 +21,29 @@ _TOOLS = ("numpy", "ml_dtypes", "onnx", "onnx_ir", "protobuf")
 
 def provenance(facts: TextFacts) -> str:
     """The text of provenance.json of a text package."""
+    own = _decoding(facts, ["text-only"], facts.properties["cabochon.embed_scale"])
+    return record({"target": source(facts)}, facts, own, facts.contracts)
+
+
+def full_provenance(facts: FullFacts) -> str:
+    """The text of provenance.json of a full package."""
+    features = [
+        name for name, found in (("vision", facts.config.vision), ("audio", facts.config.audio)) if found
+    ]
+    scale = facts.models["embedding"].metadata_props["cabochon.embed_scale"]
+    own = _decoding(facts, ["text", *features], scale)
+    return record({"target": source(facts)}, facts, own, facts.contracts)
+
+
+def _decoding(facts: Facts[Any], features: list[str], scale: str) -> dict[str, Any]:
     tap = hidden_tap(facts.model)
     note = f"{tap} = hidden states after the final norm (the input of the head)" if tap else None
-    own = {
-        "features": ["text-only"],
+    return {
+        "features": features,
         "outputs_note": note,
         "logits_to_keep": facts.logits_to_keep,
-        "embed_scale": float(facts.properties["cabochon.embed_scale"]),
+        "embed_scale": float(scale),
     }
-    return record({"target": source(facts)}, facts, own, facts.contracts)
 
 
 def record(
@@ -76,11 +90,22 @@ def _build(facts: Facts[Any], own: Mapping[str, Any]) -> dict[str, Any]:
         "dtype": facts.dtype,
         "execution_provider": _PROVIDERS.get(facts.target.provider, facts.target.provider),
         **own,
-        "opsets": dict(facts.model.opset_imports),
-        "optimize": fusions(facts.model),
-        "operators": operators(facts.model),
+        **_graphs(facts),
         "linked_files": list(facts.linked),
     }
+
+
+def _graphs(facts: Facts[Any]) -> dict[str, Any]:
+    """What the graph is made of; where there are several, of each."""
+    said = {
+        name: {
+            "opsets": dict(model.opset_imports),
+            "optimize": fusions(model),
+            "operators": operators(model),
+        }
+        for name, model in facts.models.items()
+    }
+    return said.get("", {"components": said})
 
 
 def _tensors(facts: Facts[Any]) -> dict[str, Any]:

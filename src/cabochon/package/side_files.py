@@ -7,7 +7,7 @@ from typing import Any
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.errors import PackageError, SourceError
 
-__all__ = ["MISSABLE", "require", "travelling"]
+__all__ = ["MISSABLE", "NEEDED", "media_files", "require", "travelling"]
 
 _TOKENIZER = {
     "tokenizer.json": "the tokenizer",
@@ -23,7 +23,13 @@ _TRAVELLING = {
     "chat_template.jinja": "the chat template",
 }
 _OBJECTS = {name for name in _TRAVELLING if name.endswith(".json")} - {"config.json", "tokenizer.json"}
-MISSABLE = ("tokenizer", "generation_config", "chat_template")
+_PROCESSORS = {
+    "processor_config.json": "how images, video and sound are prepared, as published",
+    "preprocessor_config.json": "how images are prepared, as older checkpoints say it",
+    "video_preprocessor_config.json": "how video is prepared, as older checkpoints say it",
+}
+NEEDED = ("tokenizer", "generation_config", "chat_template")
+MISSABLE = (*NEEDED, "processor")
 
 
 def travelling(files: Mapping[str, Path]) -> dict[str, str]:
@@ -31,8 +37,13 @@ def travelling(files: Mapping[str, Path]) -> dict[str, str]:
     return {name: what for name, what in _TRAVELLING.items() if name in files}
 
 
+def media_files(files: Mapping[str, Path]) -> dict[str, str]:
+    """The same of the files that only a package with encoders needs."""
+    return {name: what for name, what in _PROCESSORS.items() if name in files}
+
+
 def require(
-    files: Mapping[str, Path], allowed: Collection[str], needed: Collection[str] = MISSABLE
+    files: Mapping[str, Path], allowed: Collection[str], needed: Collection[str] = NEEDED
 ) -> tuple[str, ...]:
     """Refuse a checkpoint without tokenizer, generation config or chat template, where `needed` and not `allowed`.
 
@@ -61,6 +72,9 @@ def _missing(files: Mapping[str, Path], template: str | None) -> Iterator[tuple[
         yield "generation_config", "generation_config.json"
     if not template:
         yield "chat_template", "chat template (chat_template.jinja, or in tokenizer_config.json)"
+
+    if "processor_config.json" not in files and "preprocessor_config.json" not in files:
+        yield "processor", "processor_config.json"
 
 
 def _check(files: Mapping[str, Path]) -> str | None:

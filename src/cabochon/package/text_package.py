@@ -29,8 +29,8 @@ class TextPackage:
             logits_to_keep=order.logits_to_keep,
         )
         return TextFacts(
-            known.checkpoint, known.config, known.tensors, model, order.target, order.precision, known.license, {}, (),
-            order.logits_to_keep, order.command,
+            known.checkpoint, known.config, known.tensors, {"": model}, order.target, order.precision, known.license,
+            {}, (), order.logits_to_keep, order.command,
         )  # fmt: skip
 
     def contract(self, facts: TextFacts) -> Mapping[str, bytes]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from io import FileIO
@@ -11,11 +11,12 @@ from typing import Protocol
 
 import numpy as np
 
+from cabochon import files
 from cabochon.errors import GraphError
 from cabochon.files import forget, sha256, sync
 from cabochon.package.layout import Layout, Weight
 
-__all__ = ["Digest", "Progress", "Silent", "write_files", "write_weights"]
+__all__ = ["Digest", "Progress", "Silent", "Written", "write_files", "write_weights"]
 
 _AHEAD = 16  # blocks in flight, 64 MB: computing goes on while the disk takes its time
 _SYNC_EVERY = 32 << 20  # bytes
@@ -45,6 +46,14 @@ class Progress(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Written:
+    """A file of weights that stands, and its digest."""
+
+    path: Path
+    digest: Digest
+
+
 class Silent:
     """A Progress that says nothing."""
 
@@ -59,19 +68,49 @@ class Silent:
 
 
 def write_files(
-    weights: Iterable[Weight], layout: Layout, stage: Path, progress: Progress
+    weights: Iterable[Weight],
+    layout: Layout,
+    stage: Path,
+    progress: Progress,
+    twins: Mapping[str, Written] | None = None,
 ) -> dict[str, Digest]:
     """The files of weights in `stage` and their digests. Those that are linked stand there already; what they
-    hold is hashed, and checked as what is written: TensorError for what is no finite number."""
+    hold is hashed, and checked as what is written: TensorError for what is no finite number.
+
+    `twins`: the files that another graph of the package has already; they get another name here.
+    """
     linked = {name: (stage / name).stat().st_size for name in layout.links}
-    progress.start(layout.nbytes + sum(linked.values()))
     digests = {name: Digest(n, sha256(stage / name, progress.advance)) for name, n in linked.items()}
+    ours, apart = _parted(weights, layout)
     if layout.data is None:
-        deque(_blocks(weights, layout), maxlen=0)
+        deque(_blocks(ours, layout), maxlen=0)
     else:
-        written = write_weights(weights, layout, stage / layout.data, progress)
+        written = write_weights(ours, layout, stage / layout.data, progress)
         digests[layout.data] = Digest(layout.nbytes, written)
+    for weight in apart:
+        alone = layout.alone(weight.name)
+        name = alone.places[weight.name].location
+        if twin := (twins or {}).get(name):
+            if files.hard_link(twin.path, stage / name) is not None:
+                files.copy(twin.path, stage / name)
+            digests[name] = twin.digest
+        else:
+            digests[name] = Digest(alone.nbytes, write_weights([weight], alone, stage / name, progress))
     return digests
+
+
+def _parted(weights: Iterable[Weight], layout: Layout) -> tuple[Iterator[Weight], list[Weight]]:
+    """The weights of the graph's own files, one by one, and behind the last of them those that have a file each."""
+    apart = list[Weight]()
+
+    def ours() -> Iterator[Weight]:
+        for weight in weights:
+            if weight.name in layout.twins:
+                apart.append(weight)
+            else:
+                yield weight
+
+    return ours(), apart
 
 
 def write_weights(weights: Iterable[Weight], layout: Layout, path: Path, progress: Progress) -> str:

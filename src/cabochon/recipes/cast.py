@@ -35,15 +35,21 @@ def blocks(tensor: Tensor, block_bytes: int = BLOCK_BYTES) -> Iterator[np.ndarra
 
 
 def cast_blocks(
-    tensor: Tensor, dtype: str, columns: slice | None = None, block_bytes: int = BLOCK_BYTES
+    tensor: Tensor,
+    dtype: str,
+    columns: slice | None = None,
+    rows: slice | None = None,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[np.ndarray]:
-    """The values of `tensor`, or of some `columns` of a 2-D one, as `dtype`: "f32", "f16" or "bf16".
+    """The values of `tensor`, or of some `columns` and `rows` of a 2-D one, as `dtype`: "f32", "f16" or "bf16".
 
     Yields C-contiguous arrays of at most about `block_bytes`, in row-major order; where nothing changes they
     are views of the memory map. Raises TensorError for NaN, for infinity, and where a finite value would become
     infinite.
     """
     array, target = tensor.array(), TYPES[dtype]
+    if rows is not None:
+        array = array[rows]
     if array.dtype not in _NAMES:
         raise TensorError(f"holds {array.dtype}; expected bf16, f16 or f32", at=tensor.name)
     cast = _cast(array.dtype, target)

@@ -27,19 +27,23 @@ class Precision:
 
         return DTYPES[self.name]
 
-    def recipe(self, name: str, tensor: Tensor, columns: slice | None = None) -> Recipe:
-        """The tensor, or a slice of the columns of a 2-D tensor, cast to this precision while it is written.
+    def recipe(
+        self, name: str, tensor: Tensor, columns: slice | None = None, rows: slice | None = None
+    ) -> Recipe:
+        """The tensor, or some columns and rows of a 2-D tensor, cast to this precision while it is written.
 
         Rounds to nearest, ties to even. Writing raises TensorError where a finite value would become infinite.
         Integers (I64) are ids, not weights: they are stored as they are.
         """
-        return Recipe(name, tensor, "i64" if tensor.dtype == "I64" else self.name, columns)
+        return Recipe(name, tensor, "i64" if tensor.dtype == "I64" else self.name, columns, rows)
 
-    def store(self, name: str, tensor: Tensor, columns: slice | None = None) -> "Stored":
+    def store(
+        self, name: str, tensor: Tensor, columns: slice | None = None, rows: slice | None = None
+    ) -> "Stored":
         """What `recipe` says, as an initializer of a graph."""
         from cabochon.graph import DTYPES, Stored
 
-        recipe = self.recipe(name, tensor, columns)
+        recipe = self.recipe(name, tensor, columns, rows)
         dtype = DTYPES[recipe.precision]
         return Stored(name, dtype, recipe.shape, recipe.blocks, recipe.sources, recipe.span)
 

@@ -18,7 +18,7 @@ _TYPES = TYPES | {"i64": np.dtype(np.int64)}
 
 @dataclass(frozen=True)
 class Recipe:
-    """`tensor`, or some `columns` of a 2-D one, in `precision` ("f32", "f16", "bf16") under `name`.
+    """`tensor`, or some `columns` and `rows` of a 2-D one, in `precision` ("f32", "f16", "bf16") under `name`.
 
     Ids have "i64" for a precision: they are stored as they are.
     """
@@ -27,13 +27,15 @@ class Recipe:
     tensor: Tensor
     precision: str
     columns: slice | None = None
+    rows: slice | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the weight: that of the tensor, or as many columns as are taken."""
-        if self.columns is None:
+        """Of the weight: that of the tensor, or as many rows and columns as are taken."""
+        if self.columns is None and self.rows is None:
             return self.tensor.shape
-        return self.tensor.shape[0], self.columns.stop - self.columns.start
+        taken = zip((self.rows, self.columns), self.tensor.shape, strict=True)
+        return tuple(size if part is None else part.stop - part.start for part, size in taken)
 
     @property
     def itemsize(self) -> int:
@@ -54,7 +56,8 @@ class Recipe:
     def span(self) -> tuple[Path, int] | None:
         """File and offset in bytes where its bytes stand as they are in a file of the checkpoint, else None."""
         unchanged = self.columns is None and self.tensor.dtype == _HEADER_NAMES[self.precision]
-        return (self.tensor.file, self.tensor.offset) if unchanged else None
+        before = 0 if self.rows is None else self.rows.start * self.tensor.shape[1] * self.itemsize
+        return (self.tensor.file, self.tensor.offset + before) if unchanged else None
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Its bytes in order, little endian, row-major, as C-contiguous arrays of a few megabytes.
@@ -63,4 +66,4 @@ class Recipe:
         """
         if self.precision == "i64":
             return blocks(self.tensor)
-        return cast_blocks(self.tensor, self.precision, self.columns)
+        return cast_blocks(self.tensor, self.precision, self.columns, self.rows)

@@ -7,8 +7,10 @@ from typing import Any
 from cabochon.dialects import TARGETS
 from cabochon.recipes.cast import TYPES
 from cabochon.sums import SUMS
-from cabochon.validation.facts import Decoded
+from cabochon.validation.assembled import assembled
+from cabochon.validation.facts import Decoded, built, parts
 from cabochon.validation.findings import Severity
+from cabochon.validation.graph import Graph
 from cabochon.validation.opened import Opened
 from cabochon.validation.rules import Found, rule
 from cabochon.validation.statements import (
@@ -85,12 +87,26 @@ def provenance_build(package: Opened) -> Iterator[Found]:
             "precision": properties.get("cabochon.precision"),
             "dtype": found.dtype,
             "execution_provider": PROVIDERS.get(target.provider) if target else None,
-            "opsets": dict(found.graph.opsets),
-            "operators": dict(found.operators),
-            "optimize": sorted(found.fused),
             "logits_to_keep": found.kept,
         }
         yield from differing(f"{PROVENANCE}: build", said, real)
+    for name, graph in _graphs(package).items():
+        found = Decoded(graph, None)
+        made = {
+            "opsets": dict(graph.opsets),
+            "operators": dict(found.operators),
+            "optimize": sorted(found.fused),
+        }
+        own = inside(said, "components", name) if name else said
+        yield from differing(f"{PROVENANCE}: build" + (f".components.{name}" if name else ""), own, made)
+
+
+def _graphs(package: Opened) -> Mapping[str, Graph]:
+    """The graphs that were built from the checkpoint, by component; "" is the name of a lone one."""
+    if parts := assembled(package):
+        return parts.graphs
+    lone = built(package)
+    return {"": lone.graph} if lone else {}
 
 
 @rule("HON003", Severity.ERROR, NEEDS)
@@ -100,7 +116,7 @@ def precision_differs(package: Opened) -> Iterator[Found]:
     Causes: a property was changed without the weights; some weights were left as the checkpoint has them.
     Remedy: build the package again in the precision that is stated.
     """
-    for found in whole(package):
+    for found in parts(package):
         precision = found.graph.properties.get("cabochon.precision", "")
         if precision not in TYPES:
             continue
@@ -167,19 +183,27 @@ def provenance_tensors(package: Opened) -> Iterator[Found]:
     Causes: the record is that of another build; weights were added or removed.
     Remedy: build the package again.
     """
-    used = inside(package.json(PROVENANCE), "tensors", "used")
-    for found in whole(package) if isinstance(used, Mapping) else ():
-        weights = {name for name, weight in found.graph.initializers.items() if weight.external}
-        at = f"{PROVENANCE}: tensors.used"
-        for name in sorted(set(used) - {_whole(weight) for weight in weights} - weights)[:5]:
-            yield Found(at, f"{name!r}, which is no weight of {found.graph.path}", "the weights of the graph")
-        for name in sorted(weight for weight in weights if not {weight, _whole(weight)} & set(used))[:5]:
-            yield Found(at, f"nothing of {name!r}", f"every weight of {found.graph.path}")
+    used, graphs = inside(package.json(PROVENANCE), "tensors", "used"), _graphs(package).values()
+    if not isinstance(used, Mapping) or not graphs:
+        return
+    weights = {
+        name: graph.path for graph in graphs for name, weight in graph.initializers.items() if weight.external
+    }
+    at, paths = f"{PROVENANCE}: tensors.used", ", ".join(graph.path for graph in graphs)
+    for name in sorted(set(used) - {_whole(weight) for weight in weights} - weights.keys())[:5]:
+        yield Found(at, f"{name!r}, which is no weight of {paths}", "the weights of the graph")
+    for name in sorted(weight for weight in weights if not {weight, _whole(weight)} & set(used))[:5]:
+        yield Found(at, f"nothing of {name!r}", f"every weight of {weights[name]}")
 
 
 def _whole(name: str) -> str:
-    """The tensor that a weight is, or is a part of: `embed_tokens_per_layer.3.weight` is a part of the table."""
-    return re.sub(r"^(.*embed_tokens_per_layer)\.\d+\.weight$", r"\1.weight", name)
+    """The tensor that a weight is, or is a part of: `embed_tokens_per_layer.3.weight` is a part of the table, and so is
+    `embed_tokens.rows1000.weight`."""
+    return (
+        re.sub(r"(\.\d+)?(\.rows\d+)?\.weight$", ".weight", name)
+        if "embed_tokens" in name or "lm_head" in name
+        else name
+    )
 
 
 @rule("HON013", Severity.ERROR, NEEDS)

@@ -1,0 +1,45 @@
+"""The embedding of a full package: tokens, with the features of images and sound in the place of their placeholders.
+
+Shapes: B batch · S tokens · H hidden · L layers · P per-layer input · F features
+"""
+
+from cabochon.dialects.standard import Standard
+from cabochon.gemma4.decoder import per_layer_inputs
+from cabochon.gemma4.full_config import FullConfig
+from cabochon.graph import Scope, Value
+
+__all__ = ["embedding"]
+
+
+def embedding(g: Standard, w: Scope, c: FullConfig) -> None:
+    """Token ids and features in; what the decoder takes out. Who has no images or sound gives no rows of features."""
+    m, text = w / "model", c.text
+    ids = g.input("input_ids", "i64", "batch", "sequence")
+    places = {name: g.among(ids, placeholders) for name, placeholders in c.placeholders.items()}
+    tokens = ids
+    for here in places.values():
+        tokens = g.Where(here, text.pad_token_id, tokens)
+
+    x = g.embed(m / "embed_tokens", tokens, text.hidden**0.5)
+    for name, here in places.items():
+        features = g.input(f"{name}_features", w.store.dtype, f"{name}_tokens", text.hidden)
+        x = spread(g, x, here, features)
+    extras = per_layer_inputs(g, m, text, tokens, x)
+
+    g.output("inputs_embeds", x, "batch", "sequence", text.hidden)
+    if extras is not None:
+        width = len(text.layers) * text.per_layer_input
+        g.output("per_layer_inputs", g.Reshape(extras, [0, 0, width]), "batch", "sequence", width)
+
+
+def spread(g: Standard, x: Value, here: Value, features: Value) -> Value:
+    """x with the n-th row of features where `here` is true for the n-th time, row by row through the batch.
+
+    A place without a feature makes Gather fail, features without a place are not looked at: who calls counts both.
+
+    x [B, S, H], here bool [B, S], features [F, H] -> [B, S, H]
+    """
+    number = g.CumSum(g.cast(g.Reshape(here, [-1]), "i64"), 0)  # 1 for the first
+    number = g.Where(here, g.Reshape(number, g.Shape(here)), 0)
+    nothing = g.Expand(g.constant(0.0, like=x), [1, x.dims[2]])
+    return g.Where(g.Unsqueeze(here, [2]), g.Gather(g.Concat(nothing, features, axis=0), number), x)

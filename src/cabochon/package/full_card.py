@@ -1,0 +1,101 @@
+"""README.md of a full package: computed from the graphs, the configs and what was written."""
+
+from collections.abc import Iterator, Mapping
+
+from cabochon.package.card import EVIDENCE, contract_rows, decoder_limits, decoder_notes
+from cabochon.package.contracts import operators
+from cabochon.package.facts import FullFacts
+from cabochon.package.layout import inside
+from cabochon.package.page import bullets, front_matter, made, page, table
+
+__all__ = ["full_card"]
+
+_USAGE = """\
+```python
+import cabochon
+
+model = cabochon.load("PACKAGE")
+answer = model.generate([{"role": "user", "content": [
+    {"type": "image", "image": "photo.jpg"},
+    {"type": "text", "text": "What is in this picture?"},
+]}], max_new_tokens=64)
+print(answer.text)
+```"""
+
+
+def full_card(facts: FullFacts, files: Mapping[str, str]) -> str:
+    """The text of README.md. `files` are the package's files and what each is."""
+    sections = {
+        "Components": table(("Component", "What it is"), _components(facts)),
+        "Truthful graph contracts": table(("Contract", "Value"), _contract_rows(facts)),
+        "Usage": _USAGE,
+        "Runtime notes": bullets(_runtime_notes(facts)),
+        "Limits": bullets(decoder_limits(facts)),
+        "Evidence": EVIDENCE,
+        "Files": table(("File", "What it is"), [(f"`{name}`", what) for name, what in files.items()]),
+        "License": f"`{facts.license.id}` ({facts.license.evidence}). See `SOURCE_LICENSE.md`.",
+    }
+    head = front_matter(
+        facts.license.id, facts.base_models, "image-text-to-text", pipeline="image-text-to-text"
+    )
+    return page(head, _introduction(facts), sections)
+
+
+def _introduction(facts: FullFacts) -> str:
+    seen = [what for what, tower in (("images", facts.config.vision), ("sound", facts.config.audio)) if tower]
+    return "\n".join(
+        [
+            f"# {facts.name}: ONNX, text with {' and '.join(seen)} ({facts.precision.name}, {facts.target.name})",
+            "",
+            f"A Gemma 4 checkpoint as {len(facts.models)} ONNX graphs with their weights.",
+            "",
+            *made(facts),
+        ]
+    )
+
+
+def _components(facts: FullFacts) -> Iterator[tuple[str, str]]:
+    for name, model in facts.models.items():
+        nodes = sum(operators(model).values())
+        size = sum(
+            digest.nbytes for path, digest in facts.digests.items() if path.startswith(inside(name, ""))
+        )
+        inputs = [value.name or "" for value in model.graph.inputs]
+        named = ", ".join(f"`{port}`" for port in inputs if not port.startswith("past_key_values."))
+        made_of = ", ".join(
+            f"`{v.name}`" for v in model.graph.outputs if not (v.name or "").startswith("present.")
+        )
+        yield f"`{name}`", f"{named} → {made_of}; {nodes} nodes, {size:,} bytes"
+
+
+def _contract_rows(facts: FullFacts) -> Iterator[tuple[str, str]]:
+    yield from contract_rows(facts)
+    if vision := facts.contracts.get("vision"):
+        yield "Vision encoder", ", ".join(f"`{key}={value}`" for key, value in vision.items())
+    if audio := facts.contracts.get("audio"):
+        yield "Audio encoder", ", ".join(f"`{key}={value}`" for key, value in audio.items())
+
+
+def _runtime_notes(facts: FullFacts) -> Iterator[str]:
+    ids = facts.models["embedding"].metadata_props
+    named = {key.removeprefix("cabochon."): ids[key] for key in sorted(ids) if key.endswith("_token_id")}
+    yield "Placeholders: " + ", ".join(f"`{name}` {token}" for name, token in named.items()) + "."
+    yield (
+        "Features take the places of placeholders in order of appearance, row by row; a request without images or "
+        "sound gives no rows of features. Who calls counts both: a feature too many is not looked at."
+    )
+    if facts.config.vision:
+        side = facts.config.vision.pooling_kernel_size
+        yield (
+            f"`pixel_values` holds patches in [0, 1], row by row; `pixel_position_ids` is (x, y) of each, (-1, -1) for "
+            f"padding. {side} x {side} patches make a row of `image_features`."
+        )
+    if facts.config.audio:
+        yield "`input_features` is the log-mel spectrogram; frames that `input_features_mask` rules out give nothing."
+    if facts.config.bidirectional:
+        yield (
+            "The tokens of an image see each other on sliding layers: the decoder takes `input_ids` too, and all "
+            "tokens of an image are fed in one call."
+        )
+    yield from decoder_notes(facts)
+    yield "`cabochon run PACKAGE --image FILE --prompt ...` and `cabochon.load(PACKAGE).generate(...)` do all of this."

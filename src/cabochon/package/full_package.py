@@ -1,0 +1,104 @@
+"""What a full package holds: four graphs, their contract, and configs of other runtimes and their processors."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cabochon.errors import TargetError
+from cabochon.gemma4 import trace_full
+from cabochon.media.genai import AUDIO_FILE, IMAGE_FILE, audio_feature_extraction_json, image_processor_json
+from cabochon.package.facts import FullFacts
+from cabochon.package.full_card import full_card
+from cabochon.package.full_status import full_status
+from cabochon.package.genai_config import GENAI_CONFIG
+from cabochon.package.genai_full import genai_full_text
+from cabochon.package.inference_metadata import ANNOTATED, CANONICAL, LOOP, POLICIES, full_inference_metadata
+from cabochon.package.metadata_status import METADATA_STATUS
+from cabochon.package.preparing import Prepared
+from cabochon.package.provenance import full_provenance
+from cabochon.package.side_files import media_files, travelling
+
+__all__ = ["FullPackage"]
+
+
+class FullPackage:
+    """See `described.Described`."""
+
+    def traced(self, known: Prepared) -> FullFacts:
+        """See Described."""
+        order = known.order
+        models = trace_full(
+            known.config,
+            known.tensors.used,
+            order.target,
+            order.precision,
+            logits_to_keep=order.logits_to_keep,
+        )
+        facts = FullFacts(
+            known.checkpoint, known.config, known.tensors, models, order.target, order.precision, known.license, {}, (),
+            order.logits_to_keep, order.command,
+        )  # fmt: skip
+        assert (
+            facts.processors
+        )  # a file of them that means nothing is said now, not when all weights are written
+        return facts
+
+    def contract(self, facts: FullFacts) -> Mapping[str, bytes]:
+        """See Described."""
+        return full_inference_metadata(facts.full)
+
+    def travelling(self, facts: FullFacts) -> Mapping[str, tuple[Path, str]]:
+        """See Described."""
+        found = facts.checkpoint.files
+        names = travelling(found) | media_files(found)
+        return {name: (found[name], what) for name, what in names.items()}
+
+    def documents(self, facts: FullFacts) -> Mapping[str, str]:
+        """See Described."""
+        genai = genai_full_text(facts.full, facts.target.provider, facts.checkpoint.config)
+        return {
+            **_processors(facts),
+            GENAI_CONFIG: genai,
+            "provenance.json": full_provenance(facts),
+            METADATA_STATUS: full_status(facts.full),
+        }
+
+    def card(self, facts: FullFacts, files: Mapping[str, str]) -> str:
+        """See Described."""
+        return full_card(facts, files)
+
+    def said(self) -> Mapping[str, str]:
+        """See Described."""
+        return {
+            CANONICAL: "the contract: components, ports, state and caches, for programs",
+            ANNOTATED: "the same with comments, for people",
+            LOOP: "the loop around the decoder, from prompt and media to tokens",
+            f"{POLICIES}/": "the graphs of that loop: sampler, termination, states",
+            METADATA_STATUS: "what each version of the contract can say, and what it cannot",
+            GENAI_CONFIG: "what onnxruntime-genai asks for",
+            IMAGE_FILE: "how onnxruntime-genai prepares images",
+            AUDIO_FILE: "how onnxruntime-genai prepares sound",
+            "provenance.json": "source, command, versions, tensors used and unused",
+        }
+
+    def summed(self) -> Mapping[str, str]:
+        """See Described."""
+        return {}
+
+
+def _processors(facts: FullFacts) -> dict[str, str]:
+    """The processor files of onnxruntime-genai, for the encoders that the model has, where it can say what ours do."""
+    given, found = facts.processors, dict[str, str]()
+    with contextlib.suppress(TargetError):
+        if facts.config.vision and given.image:
+            found[IMAGE_FILE] = _json(image_processor_json(given.image))
+    with contextlib.suppress(TargetError):
+        if facts.config.audio and given.audio:
+            found[AUDIO_FILE] = _json(audio_feature_extraction_json(given.audio))
+    return found
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
