@@ -1,4 +1,4 @@
-"""Audio encoders in memory for tests: traced, held in an onnxruntime session, fed, and compared with the NumPy oracle."""
+"""Audio encoders in memory for tests: traced, held in an onnxruntime session, fed; and the NumPy oracle of them."""
 
 import json
 from collections.abc import Sequence

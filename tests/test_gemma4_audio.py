@@ -1,6 +1,7 @@
 """The audio encoder's graph against the NumPy oracle and a recorded clip: every target, every window, every mask."""
 
 import inspect
+import json
 import subprocess
 import sys
 import types
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -16,7 +18,11 @@ import audio_encoders
 import checkpoints
 from audio_encoders import Encoder, Truth, random_encoder, session, sound, together, traced_tower
 from cabochon.checkpoint import open_checkpoint
+from cabochon.dialects import TARGETS as TABLE
 from cabochon.gemma4 import audio
+from cabochon.gemma4.audio_config import read_audio_config
+from cabochon.graph import Stored
+from cabochon.recipes import PRECISIONS
 from graphs import difference
 
 EXACT, ALONE, HALF = 1e-4, 1e-5, 4e-3
@@ -92,7 +98,9 @@ def test_clips_of_different_lengths_are_what_they_are_alone(case: Case, fill: fl
     clips = [sound(n, seed=n) for n in LENGTHS]
     found = encoder.run(*together(clips, more, fill))
     assert difference(found, np.concatenate([encoder.run(*whole(clip)) for clip in clips])) < ALONE
-    assert difference(found, np.concatenate([truth.run(*(v[0] for v in whole(clip))) for clip in clips])) < EXACT
+    assert (
+        difference(found, np.concatenate([truth.run(*(v[0] for v in whole(clip))) for clip in clips])) < EXACT
+    )
 
 
 @pytest.mark.parametrize("time", [1, 3, 16, 50])
@@ -186,13 +194,52 @@ def test_every_key_is_honoured(made: Callable[..., Case], name: str, target: str
     assert compared(case, *together([sound(n, mels=mels, seed=n) for n in (61, 18)])) < EXACT
 
 
-@pytest.mark.parametrize("name", ["another residual weight", "a low cap", "a tight clipping", "a large epsilon"])
+@pytest.mark.parametrize(
+    "name", ["another residual weight", "a low cap", "a tight clipping", "a large epsilon"]
+)
 def test_these_values_are_far_enough_from_the_tiny_ones(made: Callable[..., Case], name: str) -> None:
     _, truth = made(loud=2.0, **CONFIGS[name])
     clip, real = sound(61), np.ones(61, bool)
     changed = truth.hidden(clip, real)[0]
     truth.raw |= {key: checkpoints.tiny_config("target")["audio_config"][key] for key in CONFIGS[name]}
     assert difference(truth.hidden(clip, real)[0], changed) > 10 * EXACT
+
+
+# What the graph is made of
+
+
+def published(target: str, precision: str) -> ir.Model:
+    raw = json.loads((Path(__file__).parent / "data" / "geometries" / "e2b.json").read_text())
+    config = read_audio_config(raw)
+    assert config is not None
+    return audio_encoders.traced(config, 1536, audio_encoders.imagined(config, 1536), target, precision)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_ports_and_weights_of_e2b(target: str) -> None:
+    model = published(target, "f16")
+    assert [(v.name, v.dtype.name, str(v.shape)) for v in (*model.graph.inputs, *model.graph.outputs)] == [
+        ("input_features", "FLOAT", "[clips,time,128]"),
+        ("input_features_mask", "BOOL", "[clips,time]"),
+        ("audio_features", "FLOAT16", "[audio_tokens,1536]"),
+    ]
+    held = {v.name: v.const_value for v in model.graph.initializers.values()}
+    stored = {name: tensor for name, tensor in held.items() if isinstance(tensor, Stored)}
+    assert (len(stored), sum(tensor.nbytes for tensor in stored.values())) == (752, 614_368_768)
+    assert sum(tensor.nbytes for name, tensor in held.items() if name not in stored) < 40_000
+    domains = {node.domain for node in model.graph}
+    assert domains == ({"", "com.microsoft"} if target in ("default", "cuda") else {""})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_graphs_are_valid_in_every_precision(target: str, precision: str) -> None:
+    """bf16 too, which onnxruntime cannot run on a CPU."""
+    if precision in TABLE[target].precisions:
+        config, width = audio_encoders.configured(TINY)
+        tensors = dict(open_checkpoint(TINY).tensors)
+        model = audio_encoders.traced(config, width, tensors, target, precision)
+        onnx.checker.check_model(ir.to_proto(model), full_check=True)
 
 
 # f16
@@ -256,12 +303,14 @@ def test_memory_grows_with_the_length_and_not_with_its_square(tmp_path: Path) ->
     model = audio_encoders.traced(config, width, dict(open_checkpoint(TINY).tensors), "default", "f32")
     (tmp_path / "model.onnx").write_bytes(ir.to_proto(model).SerializeToString())
     ran = subprocess.run(
-        [sys.executable, "-c", WEIGH, str(tmp_path / "model.onnx")], capture_output=True, text=True, check=True
+        [sys.executable, "-c", WEIGH, str(tmp_path / "model.onnx")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     rows, mebibytes = zip(*(line.split() for line in ran.stdout.splitlines()), strict=True)
     assert rows == ("150", "7500", "15000")
-    print(mebibytes)
-    assert sum(map(float, mebibytes)) < 300
+    assert sum(map(float, mebibytes)) < 150  # measured: 1, 29 and 31 beyond the peak before
 
 
 # Mistakes that were made elsewhere: each would show
@@ -269,7 +318,10 @@ def test_memory_grows_with_the_length_and_not_with_its_square(tmp_path: Path) ->
 MISTAKES = {
     "linear maps are not clipped": ("if not c.clipped:", "if True:"),
     "the scale of queries is D^-0.5 alone": ("c.head_dim**-0.5 / math.log(2)", "c.head_dim**-0.5"),
-    "the scale per dimension without softplus": ('g.Softplus(g.cast(w["per_dim_scale"], "f32"))', 'g.cast(w["per_dim_scale"], "f32")'),
+    "the scale per dimension without softplus": (
+        'g.Softplus(g.cast(w["per_dim_scale"], "f32"))',
+        'g.cast(w["per_dim_scale"], "f32")',
+    ),
     "the scale of keys is missing": ("k = k * (math.log1p(math.e) / math.log(2))", "k = k * 1.0"),
     "the window has a key more": ("(ahead > -c.past)", "(ahead >= -c.past)"),
     "the window has a key less": ("(ahead > -c.past)", "(ahead > 1 - c.past)"),
@@ -284,7 +336,10 @@ MISTAKES = {
         "x = g.Reshape(g.Transpose(x, perm=[0, 1, 3, 2]), [0, 0, c.subsampled",
     ),
     "padding is heard": ("x = g.Where(g.Unsqueeze(real, [2, 3]), x, g.constant(0.0, like=x))", "x = x"),
-    "padding is attended to": ("g.And(g.Unsqueeze(spanned, [1, 3]), g.constant(near(c)))", "g.Or(g.Unsqueeze(spanned, [1, 3]), g.constant(near(c)))"),
+    "padding is attended to": (
+        "g.And(g.Unsqueeze(spanned, [1, 3]), g.constant(near(c)))",
+        "g.Or(g.Unsqueeze(spanned, [1, 3]), g.constant(near(c)))",
+    ),
     "all norms have the epsilon of the config": ("eps: float = _EPS", "eps: float = 0.02"),
     "distances rise": ("np.arange(c.context // 2, -1, -1,", "np.arange(c.context // 2 + 1,"),
 }  # fmt: skip

@@ -40,7 +40,13 @@ def test_the_tiny_encoder() -> None:
 @pytest.mark.parametrize("geometry", ["e2b", "e4b"])
 def test_published_encoders(geometry: str) -> None:
     found = read(json.loads((GEOMETRIES / f"{geometry}.json").read_text()))
-    assert (found.hidden, found.heads, found.layers, found.channels, found.output) == (1024, 8, 12, (128, 32), 1536)
+    assert (found.hidden, found.heads, found.layers, found.channels, found.output) == (
+        1024,
+        8,
+        12,
+        (128, 32),
+        1536,
+    )
     assert (found.chunk, found.context_left, found.context_right, found.context) == (12, 13, 0, 24)
     assert (found.mels, found.subsampled_mels) == (128, 32)
 
@@ -79,7 +85,9 @@ def test_what_has_one_value_may_be_left_out(key: str) -> None:
     assert read(config(without=key)) == read(config())
 
 
-@pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "num_attention_heads", "output_proj_dims"])
+@pytest.mark.parametrize(
+    "key", ["hidden_size", "num_hidden_layers", "num_attention_heads", "output_proj_dims"]
+)
 def test_sizes_are_needed(key: str) -> None:
     with pytest.raises(ConfigError, match="is missing") as caught:
         read_audio_config(config(without=key))
@@ -101,7 +109,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a decoder": (config(is_encoder_decoder=True), "is_encoder_decoder", "expected False"),
     "no number": (config(hidden_size="32"), "hidden_size", "expected a whole number"),
     "an odd width": (config(hidden_size=33, num_attention_heads=3), "hidden_size", "sines and cosines"),
-    "heads that do not divide": (config(num_attention_heads=5), "num_attention_heads", "does not divide hidden_size, 32"),
+    "heads that do not divide": (config(num_attention_heads=5), "attention_heads", "does not divide hidden_size, 32"),
     "no heads": (config(num_attention_heads=0), "num_attention_heads", "1 or more"),
     "no frames": (config(attention_chunk_size=0), "attention_chunk_size", "1 or more"),
     "not even itself": (config(attention_context_left=1), "attention_context_left", "2 or more"),

@@ -1,4 +1,4 @@
-"""The audio encoder's graph against transformers itself: windows, masks and keys that the recorded clip does not have."""
+"""The audio encoder's graph against transformers: windows, masks and values that the recorded clip does not have."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import checkpoints
 from audio_encoders import PROJECTION, TOWER, Encoder, random_encoder, sound, together
 from graphs import difference
 
@@ -38,7 +37,8 @@ def reference(folder: Path) -> Any:
     torch.set_num_threads(1)
     config = Gemma4Config.from_pretrained(folder)
     weights = {
-        name: torch.from_numpy(tensor.array().copy()) for name, tensor in open_checkpoint(folder).tensors.items()
+        name: torch.from_numpy(tensor.array().copy())
+        for name, tensor in open_checkpoint(folder).tensors.items()
     }
     tower = Gemma4AudioModel(config.audio_config).float().eval()
     tower.load_state_dict({n.removeprefix(TOWER): v for n, v in weights.items() if n.startswith(TOWER)})

@@ -5,8 +5,9 @@ length of a clip and not with its square. Scores and softmax are taken in f32, w
 
 The real frames of a clip come first, padding behind them; then a clip gives the same in any company and however far it
 is padded, and what stands in padding may be anything, NaN included. A mask with zeros before or between real frames
-gives what transformers gives: frames without sound are heard by the convolutions, though not attended to, so that such
-a clip is not the clip without them.
+gives what transformers gives: masked frames are silence to the convolutions and not attended to, so that such a clip is
+not the clip without them. There may be no clip at all, or none with a real frame, but T is at least 1: onnxruntime
+convolves no empty axis.
 
 Shapes: B clips · T frames · S frames of four · H hidden · N heads · D head size · F mels of four
         U blocks · C queries of a block · K keys that a block spans · P distances that have a bias of their own
