@@ -42,6 +42,7 @@ def _animated(
     for index in range(total):
         try:
             picture.seek(index)
+            picture.load()  # of WebP this alone says how long the frame stands
         except Exception as error:  # a decoder raises whatever comes to it on a file that is made up
             raise RequestError(f"frame {index} cannot be decoded: {error}", at=at) from error
         if index in wanted:

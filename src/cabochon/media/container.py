@@ -11,7 +11,7 @@ __all__ = ["read_container"]
 
 
 def read_container(file: Any, at: str, count: int | None) -> Video:
-    """`count` frames of its first video stream, or all, at its mean rate, as transformers counts. Raises RequestError."""
+    """`count` frames of its first video stream, or all, at its mean rate as with transformers. Raises RequestError."""
     library = require("av", "reading MP4 and other video files", extra="video")
     try:
         with closing(library.open(file)) as container:

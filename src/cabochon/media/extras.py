@@ -8,6 +8,9 @@ from cabochon.errors import RequestError
 __all__ = ["require"]
 
 
+_NAMES = {"PIL.Image": "Pillow", "av": "PyAV"}
+
+
 def require(module: str, what: str, extra: str = "media") -> Any:
     """The imported `module`. RequestError says that `what` needs it, and how to get it."""
     try:
@@ -16,7 +19,7 @@ def require(module: str, what: str, extra: str = "media") -> Any:
         missing = (
             "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded: {error}"
         )
-        why = f"{what} needs {module.partition('.')[0]}, which {missing}"
+        why = f"{what} needs {_NAMES.get(module, module)}, which {missing}"
     except OSError as error:  # soundfile, where its C library is absent
         why = f"{what} needs {module}, which cannot be loaded: {error}"
     raise RequestError(why, remedy=f'pip install "cabochon[{extra}]"')

@@ -3,7 +3,7 @@
 * Rotated as the EXIF orientation says, CMYK, palettes, grey and one bit brought to RGB as Pillow converts them, without
   colour profiles: as transformers does.
 * Transparent pixels stand on white, as with transformers' do_convert_rgb.
-* 16 bits per channel keep the upper eight.
+* 16 bits per channel keep the upper eight. (transformers cuts grey at 255 instead, which turns it white.)
 * Animations and files of several pages are refused: an image is one. `first_frame=True` takes the first.
 """
 
@@ -29,7 +29,7 @@ Image = Union[Source, np.ndarray, "Picture"]
 MAX_PIXELS = 2**27
 
 # Formats of photographs and drawings that Pillow decodes by itself; EPS, for one, would start Ghostscript.
-FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
 _SEVERAL_IMAGES = (
     "MPO",
 )  # a JPEG with further pictures behind it, such as a depth map: the first is the photograph
@@ -64,10 +64,11 @@ def load_image(source: Image, *, first_frame: bool = False) -> np.ndarray:
 def open_picture(file: Any, at: str) -> "Picture":
     """The picture in `file`, its size checked and nothing decoded yet."""
     library = require("PIL.Image", "reading images")
+    library.init()  # or formats whose plugin it has not met yet are an error of its own
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", library.DecompressionBombWarning)
-            picture = library.open(file, formats=FORMATS)
+            picture = library.open(file, formats=[kind for kind in FORMATS if kind in library.OPEN])
     except library.DecompressionBombError as error:
         raise RequestError(f"{error}; {MAX_PIXELS} are taken", at=at, remedy="scale it down") from error
     except library.UnidentifiedImageError:
@@ -123,8 +124,15 @@ def rgb_array(array: np.ndarray, at: str) -> np.ndarray:
     _check_size(array.shape[1], array.shape[0], at)
     array = _bytes(array.reshape(*array.shape[:2], channels), at)
     if channels == 4:
-        return np.asarray(_rgb(require("PIL.Image", "transparency").fromarray(array), at))
+        return _on_white(array)
     return np.ascontiguousarray(np.broadcast_to(array, (*array.shape[:2], 3)))
+
+
+def _on_white(array: np.ndarray) -> np.ndarray:
+    """uint8 [H, W, 4] as transformers lays arrays on white: in f32, cut to 8 bits. Pillow rounds; 1 of 255 between."""
+    values = array.astype(np.float32) / np.float32(255)
+    colour, alpha = values[..., :3], values[..., 3:]
+    return ((colour * alpha + (1 - alpha)) * np.float32(255.999)).astype(np.uint8)
 
 
 def _bytes(array: np.ndarray, at: str) -> np.ndarray:
