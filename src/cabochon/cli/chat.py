@@ -27,13 +27,15 @@ from cabochon.cli.options import (
     read_provider_options,
 )
 from cabochon.cli.output import print_error, print_json
-from cabochon.cli.run import guessed, print_remarks, say
+from cabochon.cli.run import guessed, print_remarks, say, user_turn
 from cabochon.errors import RequestError
 
 if TYPE_CHECKING:
     from cabochon.runtime import Model
 
 __all__ = ["chat"]
+
+SHOWN = {"/image": "image", "/audio": "audio", "/video": "video"}
 
 
 def chat(
@@ -57,6 +59,7 @@ def chat(
 ) -> None:
     """Talk to a package. Each line of standard input is one turn; the end of it (Ctrl-D) ends the conversation.
 
+    /image FILE, /audio FILE and /video FILE, each on a line of its own, show and play something with the next turn.
     A turn that cannot be answered is left out of the conversation; then the exit code is 1 in the end. With --json
     every answer is one line of JSON.
     """
@@ -83,14 +86,17 @@ def chat(
         raise typer.Exit(1)
 
 
-def converse(model: "Model", said: list[dict[str, str]], options: dict[str, Any], as_json: bool) -> bool:
+def converse(model: "Model", said: list[dict[str, Any]], options: dict[str, Any], as_json: bool) -> bool:
     """Turn by turn, until there is nothing more to read; False where a turn failed."""
-    answered = True
+    answered, media = True, list[dict[str, str]]()
     while line := read_line():
         if not line.strip():
             continue
-        turn = {"role": "user", "content": line.strip()}
         try:
+            if part := shown(line):
+                media.append(part)
+                continue
+            turn, media = user_turn(media, line.strip()), []
             text = answer(model, [*said, turn], options, as_json)
         except RequestError as error:
             print_error(error, indent=None)
@@ -100,7 +106,17 @@ def converse(model: "Model", said: list[dict[str, str]], options: dict[str, Any]
     return answered
 
 
-def answer(model: "Model", said: list[dict[str, str]], options: dict[str, Any], as_json: bool) -> str:
+def shown(line: str) -> dict[str, str] | None:
+    """ "/image a.png" -> {"type": "image", "image": "a.png"}; None for what is no such line."""
+    command, _, path = line.strip().partition(" ")
+    if command not in SHOWN:
+        return None
+    if not path:
+        raise RequestError("names no file", at=command, remedy=f"write {command} FILE")
+    return {"type": SHOWN[command], SHOWN[command]: path.strip()}
+
+
+def answer(model: "Model", said: list[dict[str, Any]], options: dict[str, Any], as_json: bool) -> str:
     """Say the next turn of the model; its text. What was guessed ahead goes to standard error."""
     found = model.generate(said, **options) if as_json else say(model, said, options)
     if as_json:

@@ -7,8 +7,10 @@ import typer
 
 __all__ = [
     "AsJson",
+    "Audio",
     "Greedy",
     "IgnoreEos",
+    "Images",
     "MaxNewTokens",
     "MinP",
     "NumDraftTokens",
@@ -27,6 +29,8 @@ __all__ = [
     "Threads",
     "TopK",
     "TopP",
+    "Videos",
+    "read_media",
     "read_num_draft_tokens",
     "read_provider_options",
 ]
@@ -107,12 +111,32 @@ Proposer = Annotated[
         show_default=False,
     ),
 ]
+Images = Annotated[
+    list[str] | None,
+    typer.Option("--image", metavar="FILE", help="A picture; repeatable.", show_default=False),
+]
+Audio = Annotated[
+    list[str] | None,
+    typer.Option("--audio", metavar="FILE", help="A clip of sound; repeatable.", show_default=False),
+]
+Videos = Annotated[
+    list[str] | None,
+    typer.Option("--video", metavar="FILE", help="A video; repeatable.", show_default=False),
+]
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on past the end of the answer.")]
 
 
 def read_num_draft_tokens(text: str) -> int | str:
     """ "4" -> 4, "auto" -> "auto"; what is neither is the runtime's to refuse."""
     return int(text) if text.isdecimal() else text
+
+
+def read_media(
+    images: list[str] | None, audio: list[str] | None, videos: list[str] | None
+) -> list[dict[str, str]]:
+    """Parts of a message: images first, then sound, then videos, each in the order given."""
+    given = {"image": images, "audio": audio, "video": videos}
+    return [{"type": kind, kind: path} for kind, paths in given.items() for path in paths or ()]
 
 
 def read_provider_options(pairs: list[str] | None) -> dict[str, str] | None:

@@ -7,8 +7,10 @@ import typer
 
 from cabochon.cli.options import (
     AsJson,
+    Audio,
     Greedy,
     IgnoreEos,
+    Images,
     MaxNewTokens,
     MinP,
     NumDraftTokens,
@@ -25,6 +27,8 @@ from cabochon.cli.options import (
     Threads,
     TopK,
     TopP,
+    Videos,
+    read_media,
     read_num_draft_tokens,
     read_provider_options,
 )
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from cabochon.runtime import Generation, Model
     from cabochon.runtime import Speculation as Figures
 
-__all__ = ["guessed", "print_remarks", "run", "say"]
+__all__ = ["guessed", "print_remarks", "run", "say", "user_turn"]
 
 
 def run(
@@ -44,6 +48,9 @@ def run(
         str | None, typer.Option(help="What a user says; put through the chat template.", show_default=False)
     ] = None,
     ids: Annotated[str | None, typer.Option(help="Token ids: 2,105,2364.", show_default=False)] = None,
+    image: Images = None,
+    audio: Audio = None,
+    video: Videos = None,
     system: System = None,
     max_new_tokens: MaxNewTokens = None,
     greedy: Greedy = False,
@@ -65,9 +72,12 @@ def run(
 ) -> None:
     """Generate from a package. Text goes to standard output as it comes, figures to standard error.
 
-    Sampling options left out are those of the package's generation_config.json.
+    Images, sound and videos, in this order, come before what a user says with --chat. With --prompt they stand where
+    the text has placeholders such as <|image|>, or before it where it has none. Sampling options left out are those of
+    the package's generation_config.json.
     """
-    asked = read_prompt(prompt, chat, ids, system)
+    media = read_media(image, audio, video)
+    asked = read_prompt(prompt, chat, ids, system, media)
     provider_options = read_provider_options(provider_option)
     from cabochon.runtime import load
 
@@ -75,6 +85,7 @@ def run(
         package, threads=threads, provider=provider, provider_options=provider_options, proposer=proposer
     )
     options: dict[str, Any] = dict(
+        **({} if chat is not None else attached(media)),
         max_new_tokens=max_new_tokens,
         greedy=greedy or None,
         temperature=temperature,
@@ -88,6 +99,8 @@ def run(
         stop=stop or (),
         ignore_eos=ignore_eos,
     )
+    if prompt is not None:
+        asked = model.with_placeholders(prompt, **attached(media))
     found = model.generate(asked, **options) if as_json else say(model, asked, options)
     if as_json:
         print_json(found)
@@ -96,8 +109,10 @@ def run(
     print_remarks(found)
 
 
-def read_prompt(prompt: str | None, chat: str | None, ids: str | None, system: str | None) -> Any:
-    """The one prompt that was given: text, messages or token ids."""
+def read_prompt(
+    prompt: str | None, chat: str | None, ids: str | None, system: str | None, media: list[dict[str, str]]
+) -> Any:
+    """The one prompt that was given: text, messages or token ids; `media` are parts of what the user says."""
     if sum(given is not None for given in (prompt, chat, ids)) != 1:
         raise typer.BadParameter("give one of --prompt, --chat and --ids")
     if system is not None and chat is None:
@@ -105,7 +120,21 @@ def read_prompt(prompt: str | None, chat: str | None, ids: str | None, system: s
     if ids is not None:
         return read_ids(ids)
     said = [{"role": "system", "content": system}] if system is not None else []
-    return prompt if chat is None else [*said, {"role": "user", "content": chat}]
+    return prompt if chat is None else [*said, user_turn(media, chat)]
+
+
+def user_turn(media: list[dict[str, str]], text: str) -> dict[str, Any]:
+    """A message: the media, then the text."""
+    return {"role": "user", "content": [*media, {"type": "text", "text": text}] if media else text}
+
+
+def attached(media: list[dict[str, str]]) -> dict[str, Any]:
+    """The same for a prompt that is no message: {"images": [...], ...}"""
+    given: dict[str, Any] = {}
+    for part in media:
+        kind = part["type"]
+        given.setdefault({"image": "images", "video": "videos"}.get(kind, kind), []).append(part[kind])
+    return given
 
 
 def read_ids(text: str) -> list[int]:
@@ -129,12 +158,18 @@ def figures(found: "Generation") -> str:
     """One line: how many tokens, how fast, why it ended; what speculation did."""
     t = found.timings
     parts = [
-        f"{t.prompt_tokens} prompt tokens in {t.prefill_seconds:.2f} s",
+        f"{t.prompt_tokens} prompt tokens{seen(found)} in {t.prefill_seconds:.2f} s",
         f"{t.new_tokens} new at {t.tokens_per_second:.1f} a second",
         *([guessed(found.speculation)] if found.speculation else []),
         f"ended by {found.finish_reason}",
     ]
     return f"[{', '.join(parts)}]"
+
+
+def seen(found: "Generation") -> str:
+    """How many of the prompt's tokens are no text."""
+    counts = [f"{count} of {kind}" for kind, count in found.media_tokens.items()]
+    return f" ({', '.join(counts)})" if counts else ""
 
 
 def print_remarks(found: "Generation") -> None:

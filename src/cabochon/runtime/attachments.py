@@ -30,10 +30,10 @@ Given = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Attached:
-    """What one placeholder stands for: media in order, and for the frames of a video their times in seconds."""
+    """What one placeholder stands for: media in order, and for the frames of a video their times, "mm:ss"."""
 
     media: tuple[Medium, ...]
-    times: tuple[float, ...] | None = None
+    times: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,7 @@ class Marks:
         each = [f"{self.begin}{self.token * medium.tokens}{self.end}" for medium in one.media]
         if one.times is None:
             return "".join(each)
-        return " ".join(f"{clock(at)} {text}" for at, text in zip(one.times, each, strict=True))
-
-
-def clock(seconds: float) -> str:
-    """mm:ss"""
-    return f"{int(seconds // 60):02d}:{int(seconds % 60):02d}"
+        return " ".join(f"{at} {text}" for at, text in zip(one.times, each, strict=True))
 
 
 class Attachments:
@@ -101,6 +96,16 @@ class Attachments:
 
         return self._pattern.sub(written, text), attached
 
+    def with_placeholders(self, text: str, given: Given) -> str:
+        """`text` behind the placeholders of what is given, unless it has placeholders of its own."""
+        self.refuse_others(given)
+        if self._tokens is None or self._pattern.search(text):
+            return text
+        return (
+            "".join(self.marks[kind].token for kind in given if kind in self.marks for _ in given[kind])
+            + text
+        )
+
     def apart(self, text: str, guarded: Callable[[str], str]) -> str:
         """`text` with everything `guarded` but its placeholders."""
         ends = 0
@@ -142,15 +147,9 @@ class Attachments:
         }
 
     def _one(self, kind: str, source: Any, at: str) -> Attached:
-        if isinstance(source, Medium):
-            return Attached((_fitting(source, kind, at),), (0.0,) if kind == "video" else None)
-        if (
-            kind == "video"
-            and isinstance(source, list | tuple)
-            and all(isinstance(s, Medium) for s in source)
-        ):
-            times = tuple(n / FRAMES_PER_SECOND for n in range(len(source)))
-            return Attached(tuple(_fitting(s, kind, at) for s in source), times)
+        if encoded := _encoded(source, kind):
+            times = _times(encoded) if kind == "video" else None
+            return Attached(tuple(_fitting(one, kind, at) for one in encoded), times)
         try:
             return getattr(self, f"_{kind}")(_opened(source))
         except RequestError as error:
@@ -170,9 +169,11 @@ class Attachments:
         return Attached(tuple(clips))
 
     def _video(self, source: Any) -> Attached:
-        made = self._needed("video")(source)
+        made = self._needed("video")(source, padded=False)
         frames = self._embedder.images(made.pixel_values, made.pixel_position_ids)
-        return Attached(tuple(frames), tuple(made.timestamps))
+        for frame in frames:
+            frame.remarks = made.remarks
+        return Attached(tuple(frames), made.timestamps)
 
     def _needed(self, kind: str) -> Any:
         processor = getattr(self._processors, kind)
@@ -232,6 +233,18 @@ def _require_as_many(token: str, found: int, kind: str, given: int) -> None:
             at="prompt",
             remedy=f"write {token} where each belongs, and give each with {OPTIONS[kind]}=[...]",
         )
+
+
+def _encoded(source: Any, kind: str) -> list[Medium]:
+    """What was encoded before: one, or the frames of a video; [] for anything else."""
+    given: list[Any] = list(source) if kind == "video" and isinstance(source, list | tuple) else [source]
+    return given if given and all(isinstance(one, Medium) for one in given) else []
+
+
+def _times(frames: Sequence[Medium]) -> tuple[str, ...]:
+    from cabochon.media.video import clock
+
+    return tuple(clock(n / FRAMES_PER_SECOND) for n in range(len(frames)))
 
 
 def _fitting(medium: Medium, kind: str, at: str) -> Medium:

@@ -23,7 +23,7 @@ from cabochon.runtime.proposers import DrafterProposer, Proposer, named_proposer
 from cabochon.runtime.request import MAX_NEW_TOKENS, Options, Request, check_positions, read_request
 from cabochon.runtime.sampling import Sampler
 from cabochon.runtime.session import Session
-from cabochon.runtime.soft import Medium, run_start
+from cabochon.runtime.soft import Medium, chunks, run_start
 from cabochon.runtime.speculation import speculate
 from cabochon.runtime.state import PREFILL_CHUNK, State, stack
 
@@ -125,6 +125,13 @@ class Model:
         """The token ids of a prompt as `generate` would feed them: with soft tokens where media stand."""
         return self._prompts.ids(prompt, self._request(options))
 
+    def with_placeholders(self, text: str, **options: Unpack[Options]) -> str:
+        """Raw text behind the placeholders of the `images`, `audio` and `videos` that go with it, in this order.
+
+        Text that has a placeholder of its own stays as it is.
+        """
+        return self._prompts.with_placeholders(text, self._request(options))
+
     def encode_images(self, pixel_values: np.ndarray, pixel_position_ids: np.ndarray) -> list[Medium]:
         """Run the vision encoder on what a processor made of images or of frames.
 
@@ -152,7 +159,7 @@ class Model:
         """Logits and hidden tap at every position of a prompt; nothing is kept."""
         ids, state = self.prompt_ids(prompt, **options), self.state(chunk)
         check_positions(len(ids), 0, self.session.ports.contract.max_positions)
-        self._admit([len(ids)], 0, chunk, extra=2 * 4 * len(ids) * self.session.ports.vocabulary)
+        self._admit([ids], 0, chunk, extra=2 * 4 * len(ids) * self.session.ports.vocabulary)
         steps = [state.step([part], keep=0, hidden=hidden) for part in state.chunks(ids)]
         parts = zip(*((s.logits, s.hidden) for s in steps), strict=True)
         logits, taps = ([p[0] for p in part if p is not None] for part in parts)
@@ -176,11 +183,15 @@ class Model:
             )
         return request
 
-    def _admit(self, lengths: Sequence[int], new: int, chunk: int, *, held: int = 0, extra: int = 0) -> None:
-        """Raise RequestError with the bytes where rows of these lengths and `new` tokens each would not fit."""
-        ports, tokens = self.session.ports, max(lengths) + new
+    def _admit(
+        self, prompts: Sequence[Sequence[int]], new: int, chunk: int, *, held: int = 0, extra: int = 0
+    ) -> None:
+        """Raise RequestError with the bytes where these prompts and `new` tokens each would not fit."""
+        ports, lengths = self.session.ports, [len(ids) for ids in prompts]
+        steps = [end - start for ids in prompts for start, end in chunks(ids, chunk, ports.whole_images)]
+        tokens = max(lengths) + new
         need = extra + memory.needed(
-            ports, rows=len(lengths), tokens=tokens, chunk=min(chunk, max(lengths)),
+            ports, rows=len(lengths), tokens=tokens, chunk=max(steps),
             sliding=self._most_columns(lengths),
             heads=self.folder.text_config.get("num_attention_heads") or 1,
         )  # fmt: skip
@@ -252,7 +263,7 @@ class Model:
         rows = [self._row(ids, request, n) for n, ids in enumerate(prompts)]
         length = self._draft_length(request, len(rows))
         new, extra = max(row.limit for row in rows), self._draft_bytes(length)
-        self._admit([len(ids) for ids in prompts], new, request.chunk, extra=extra)
+        self._admit(prompts, new, request.chunk, extra=extra)
         if length is None:
             answer_all(*self._filled(rows, request.chunk), rows)
             return [row.generation() for row in rows]
@@ -281,7 +292,7 @@ class Stream(Iterator[str]):
         self._row, length = model._row(ids, request), model._draft_length(request)
         held = 2 * model._kept.nbytes if model._kept else 0
         extra = model._draft_bytes(length)
-        model._admit([len(ids)], self._row.limit, request.chunk, held=held, extra=extra)
+        model._admit([ids], self._row.limit, request.chunk, held=held, extra=extra)
         self._pieces = model._answer(self._row, request.chunk, length)
 
     def __next__(self) -> str:

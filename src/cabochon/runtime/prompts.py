@@ -63,6 +63,10 @@ class Prompts:
         ids = [token if isinstance(token, SoftToken) else int(token) for token in prompt]
         return self._media.filled(ids, self._media.read(request.media))
 
+    def with_placeholders(self, text: str, request: Request) -> str:
+        """See `Model.with_placeholders`."""
+        return self._media.with_placeholders(text, request.media)
+
     def _of_text(self, text: str, request: Request) -> list[int]:
         """Placeholders are meant where media come with the text; else they are letters, like all control tokens."""
         if self.tokens is None:

@@ -56,8 +56,7 @@ def time_model(
         raise RequestError(
             f"{new_tokens}; expected at least 2: decoding is what follows the first", at="new_tokens"
         )
-    vocabulary = model.session.ports.vocabulary
-    ids = np.random.default_rng(_SEED).integers(0, vocabulary, prefill_tokens).tolist()
+    ids = _words(model, prefill_tokens)
     prefills, plain, drafted = [], list[Generation](), list[Generation]()
     for _ in range(rounds):
         prefills.append(_answer(model, ids, 1, speculation=False).timings.prefill_seconds)
@@ -78,6 +77,13 @@ def time_model(
         same=None if best is None else all(answer.ids == plain[0].ids for answer in drafted),
         anonymous=next(_anonymous(), None),
     )
+
+
+def _words(model: Model, count: int) -> list[int]:
+    """Random tokens that stand for nothing else."""
+    placeholders = list(model.session.embedder.placeholders.values())
+    words = np.setdiff1d(np.arange(model.session.ports.vocabulary), placeholders)
+    return np.random.default_rng(_SEED).choice(words, count).tolist()
 
 
 def _answer(model: Model, prompt: Prompt, new_tokens: int, *, speculation: bool) -> Generation:
