@@ -1,0 +1,175 @@
+"""Against transformers' own processors, live.
+
+Its torchvision backend is what is equalled to the bit. Where torchvision is absent, its kernel, which is ATen's, is called
+directly, and put in the place of Pillow's in the other backend.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cabochon.media import AudioProcessor, ImageProcessor
+from cabochon.media.footage import sampled
+from cabochon.media.patches import SOFT_TOKENS, Patching
+from cabochon.media.resize import resized
+from cabochon.media.sections import audio_processor
+from cabochon.media.settings import Settings
+from cabochon.media.video import clock
+from pictures import REAL, picture, tone
+
+pytestmark = pytest.mark.parity
+
+SIDE = st.integers(1, 300)
+TARGET = st.integers(2, 300)  # torch 2.13 fails an assertion of its own where one pixel comes out
+PILLOW = "transformers.models.gemma4.image_processing_pil_gemma4"
+
+
+def interpolated(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    """uint8 [H, W, C] as torchvision resizes it: bicubic, antialiased, on the CPU."""
+    import torch
+
+    planes = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))[None]
+    made = torch.nn.functional.interpolate(planes, (height, width), mode="bicubic", antialias=True)
+    return made[0].permute(1, 2, 0).numpy()
+
+
+@settings(deadline=None, max_examples=80)
+@given(SIDE, SIDE, TARGET, TARGET, st.integers(0, 2**32 - 1))
+def test_the_resampler_is_torchs(height: int, width: int, to_height: int, to_width: int, seed: int):
+    random = np.random.default_rng(seed)
+    image = random.integers(0, 256, (height, width, 3), np.uint8)
+    if seed % 2:
+        image = (image > 127).astype(np.uint8) * 255
+    np.testing.assert_array_equal(
+        resized(image, to_height, to_width), interpolated(image, to_height, to_width)
+    )
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Gemma4ImageProcessorPil with torch's kernel."""
+    from importlib import import_module
+
+    module = import_module(PILLOW)
+
+    def resize(image: np.ndarray, size: tuple[int, int], resample: Any) -> np.ndarray:
+        return interpolated(image.transpose(1, 2, 0), *size).transpose(2, 0, 1)
+
+    monkeypatch.setattr(module, "resize", resize)
+    yield module.Gemma4ImageProcessorPil()
+
+
+def shapes() -> Iterator[tuple[int, int, int]]:
+    random = np.random.default_rng(5)
+    for budget in SOFT_TOKENS:
+        for height, width in np.exp(random.uniform(0, 7, (4, 2))).astype(int) + 1:
+            yield int(height), int(width), budget
+
+
+@pytest.mark.parametrize(("height", "width", "budget"), list(shapes()))
+def test_images(height: int, width: int, budget: int, theirs: Any):
+    """Values differ in the last bit at most: that backend multiplies in float64."""
+    image = picture(height, width)
+    expected = theirs(Image.fromarray(image), max_soft_tokens=budget, return_tensors="np")
+    made = ImageProcessor(REAL)(image, max_soft_tokens=budget)
+    np.testing.assert_allclose(made.pixel_values, expected["pixel_values"], rtol=0, atol=6e-8)
+    np.testing.assert_array_equal(made.pixel_position_ids, expected["image_position_ids"])
+    assert made.tokens == tuple(int(n) for n in expected["num_soft_tokens_per_image"])
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "1", "CMYK", "PA", "YCbCr", "HSV"])
+def test_modes(mode: str, theirs: Any):
+    image = Image.fromarray(picture(70, 50, 4))
+    image = (
+        image.convert(mode)
+        if mode in ("RGBA", "LA")
+        else image.convert("LA" if mode == "PA" else "RGB").convert(mode)
+    )
+    expected = theirs(image, return_tensors="np")["pixel_values"]
+    np.testing.assert_allclose(ImageProcessor(REAL)(image).pixel_values, expected, rtol=0, atol=6e-8)
+
+
+def test_how_far_pillow_is_away():
+    """Measured: on noise 2 of 255 where both sides grow or shrink alike, 12 where Pillow takes rows before columns."""
+    worst = 0
+    for size, target in (((480, 640), (672, 912)), ((1000, 1500), (624, 960)), ((20, 90), (12, 204))):
+        image = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+        pillow = np.asarray(Image.fromarray(image).resize(target[::-1], Image.Resampling.BICUBIC))
+        worst = max(worst, int(np.abs(resized(image, *target).astype(int) - pillow).max()))
+    assert 1 <= worst <= 16
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"feature_size": 64, "sampling_rate": 22_050},
+        {"preemphasis": 0.97},
+        {"preemphasis": 0.97, "preemphasis_htk_flavor": False},
+        {"fft_overdrive": True, "input_scale_factor": 0.5},
+        {"frame_length_ms": 32.0, "hop_length_ms": 12.5, "mel_floor": 1e-5, "min_frequency": 125.0},
+        {"per_bin_mean": [0.5] * 127 + [-2.0], "per_bin_stddev": [2.0] * 127 + [0.5]},
+    ],
+)
+@pytest.mark.parametrize("lengths", [(16_000,), (300,), (5000, 12_345, 700), (480_001, 600_000)])
+def test_audio(values: dict[str, Any], lengths: tuple[int, ...]):
+    from transformers import Gemma4AudioFeatureExtractor
+
+    clips = [tone(n) + 0.1 * np.random.default_rng(n).standard_normal(n).astype(np.float32) for n in lengths]
+    expected = Gemma4AudioFeatureExtractor(**values)(clips, return_tensors="np")
+    made = audio_processor(Settings(values, "values"))(clips)
+    np.testing.assert_allclose(made.input_features, expected["input_features"], rtol=0, atol=1e-4)
+    np.testing.assert_array_equal(made.input_features_mask, expected["input_features_mask"])
+    assert made.tokens == tuple(int(mask[::2][::2].sum()) for mask in expected["input_features_mask"])
+
+
+def test_files_are_loaded_as_theirs(tmp_path: Any):
+    import soundfile
+    from transformers.audio_utils import load_audio as their_load
+
+    from cabochon.media import load_audio
+
+    for rate, channels, kind in (
+        (44_100, 2, "wav"),
+        (22_050, 1, "flac"),
+        (8000, 1, "wav"),
+        (48_000, 3, "flac"),
+    ):
+        samples = np.stack([tone(rate // 2, rate, 200.0 * (i + 1)) for i in range(channels)], 1)
+        soundfile.write(tmp_path / f"sound.{kind}", samples, rate)
+        expected = their_load(str(tmp_path / f"sound.{kind}"), 16_000, backend="soundfile")
+        np.testing.assert_allclose(
+            load_audio(tmp_path / f"sound.{kind}", 16_000), expected, rtol=0, atol=1e-6
+        )
+
+
+def test_a_full_clip_has_750_tokens():
+    assert AudioProcessor(audio_processor(Settings({}, "")).log_mel).tokens(480_000) == 750
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "fps"), [(100, 32, 29.97), (33, 32, 0.5), (32, 32, 24.0), (7, 3, 1.0)]
+)
+def test_sampling_and_clocks(total: int, count: int, fps: float):
+    from transformers.video_utils import VideoMetadata, default_sample_indices_fn
+
+    metadata = VideoMetadata(total_num_frames=total, fps=fps)
+    indices = default_sample_indices_fn(metadata, num_frames=count)
+    assert sampled(total, count) == indices.tolist()
+    metadata.frames_indices = indices
+    for index, seconds in zip(indices, metadata.timestamps, strict=True):
+        assert clock(index / fps) == f"{int(seconds // 60):02d}:{int(seconds % 60):02d}"
+
+
+def test_the_torchvision_backend_where_there_is_one():
+    pytest.importorskip("torchvision", reason="torchvision is absent; its kernel is compared above")
+    from transformers import Gemma4ImageProcessor
+
+    image = picture(300, 500)
+    expected = Gemma4ImageProcessor()(Image.fromarray(image), return_tensors="np")["pixel_values"]
+    np.testing.assert_array_equal(ImageProcessor(Patching(16, 3, 280))(image).pixel_values, expected)
