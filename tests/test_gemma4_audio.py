@@ -226,7 +226,7 @@ def test_ports_and_weights_of_e2b(target: str) -> None:
     held = {v.name: v.const_value for v in model.graph.initializers.values()}
     stored = {name: tensor for name, tensor in held.items() if isinstance(tensor, Stored)}
     assert (len(stored), sum(tensor.nbytes for tensor in stored.values())) == (752, 614_368_768)
-    assert sum(tensor.nbytes for name, tensor in held.items() if name not in stored) < 40_000
+    assert sum(tensor.nbytes for name, tensor in held.items() if name not in stored) < 60_000
     domains = {node.domain for node in model.graph}
     assert domains == ({"", "com.microsoft"} if target in ("default", "cuda") else {""})
 
@@ -337,8 +337,8 @@ MISTAKES = {
     ),
     "padding is heard": ("x = g.Where(g.Unsqueeze(real, [2, 3]), x, g.constant(0.0, like=x))", "x = x"),
     "padding is attended to": (
-        "g.And(g.Unsqueeze(spanned, [1, 3]), g.constant(near(c)))",
-        "g.Or(g.Unsqueeze(spanned, [1, 3]), g.constant(near(c)))",
+        "g.And(g.Unsqueeze(heard, [1, 3]), g.constant(near(c)))",
+        "g.Or(g.Unsqueeze(heard, [1, 3]), g.constant(near(c)))",
     ),
     "all norms have the epsilon of the config": ("eps: float = _EPS", "eps: float = 0.02"),
     "distances rise": ("np.arange(c.context // 2, -1, -1,", "np.arange(c.context // 2 + 1,"),

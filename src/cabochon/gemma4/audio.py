@@ -10,7 +10,7 @@ not the clip without them. There may be no clip at all, or none with a real fram
 convolves no empty axis.
 
 Shapes: B clips · T frames · S frames of four · H hidden · N heads · D head size · F mels of four
-        U blocks · C queries of a block · K keys that a block spans · P distances that have a bias of their own
+        U blocks · C queries of a block · K keys that a block spans
 `g` is the graph being written, in the dialect of its target; `w` the checkpoint; `c` the config.
 """
 
@@ -103,14 +103,15 @@ def convolution(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
 
 @dataclass(frozen=True)
 class Blocks:
-    """How frames lie in blocks, as places in a row of frames with `past` zeros before it and zeros behind it."""
+    """How frames lie in blocks. Place S, behind the last frame, is silence: what a block spans beyond the clip."""
 
-    queries: Value  # [U, C] i64
-    keys: Value  # [U, K] i64
+    queries: Value  # [U, C] i64, places
+    keys: Value  # [U, K] i64, places
     sight: Value  # [B, 1, U, C, K] bool
-    distances: Value  # [P, H]
+    silence: Value  # [B, 1, N, D] f32
+    distances: Value  # [K + 1, H]
     frames: Value  # [1] i64: S
-    places: Value  # [1] i64: U · C
+    padded: Value  # [1] i64: U · C
 
 
 def cut(g: Standard, c: AudioConfig, x: Value, real: Value) -> Blocks:
@@ -118,15 +119,19 @@ def cut(g: Standard, c: AudioConfig, x: Value, real: Value) -> Blocks:
     frames = g.Shape(x, start=1, end=2)
     starts = g.Range(np.int64(0), g.Squeeze(frames, [0]), np.int64(c.chunk))  # [U]
     first = g.Unsqueeze(starts, [1])
-    keys = first + np.arange(c.context)
-    spanned = g.Gather(g.Pad(real, surrounded(c, 2)), keys, axis=1)  # [B, U, K]
+    keys = first + np.arange(-c.past, c.context - c.past)
+    keys = g.Where(g.Less(keys, 0), frames, g.Min(keys, frames))
+    clips = g.Shape(x, start=0, end=1)
+    nothing = g.Expand(np.array(False), g.Concat(clips, [1], axis=0))
+    heard = g.Gather(g.Concat(real, nothing, axis=1), keys, axis=1)  # [B, U, K]
     return Blocks(
-        first + (c.past + np.arange(c.chunk)),
-        keys,
-        g.And(g.Unsqueeze(spanned, [1, 3]), g.constant(near(c))),
-        g.constant(distances(c), like=x),
-        frames,
-        g.Shape(starts) * c.chunk,
+        queries=g.Min(first + np.arange(c.chunk), frames),
+        keys=keys,
+        sight=g.And(g.Unsqueeze(heard, [1, 3]), g.constant(near(c))),
+        silence=g.Expand(np.float32(0), g.Concat(clips, [1, c.heads, c.head_dim], axis=0)),
+        distances=g.constant(distances(c), like=x),
+        frames=frames,
+        padded=g.Shape(starts) * c.chunk,
     )
 
 
@@ -137,11 +142,15 @@ def near(c: AudioConfig) -> np.ndarray:
 
 
 def distances(c: AudioConfig) -> np.ndarray:
-    """Sines, then cosines, of the distances from half the context down to 0; periods 2π to 20000π.   [P, H]"""
+    """Sines, then cosines, of the distances from half the context down to 0; periods 2π to 20000π.   [K + 1, H]
+
+    The rows behind that, up to one more than there are keys, are zeros: farther distances have no bias.
+    """
     half = c.hidden // 2
     rates = np.exp(np.arange(half, dtype=np.float32) * np.float32(-math.log(1e4) / max(half - 1, 1)))
     angles = np.arange(c.context // 2, -1, -1, dtype=np.float32)[:, None] * rates
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
+    return np.concatenate([table, np.zeros((c.context + 1 - len(table), c.hidden), np.float32)])
 
 
 def attention(g: Standard, w: Scope, c: AudioConfig, x: Value, blocks: Blocks) -> Value:
@@ -154,39 +163,33 @@ def attention(g: Standard, w: Scope, c: AudioConfig, x: Value, blocks: Blocks) -
     q = q * (g.Softplus(g.cast(w["per_dim_scale"], "f32")) * (c.head_dim**-0.5 / math.log(2)))
     k = k * (math.log1p(math.e) / math.log(2))
     q, k, v = (
-        in_blocks(g, c, y, places) for y, places in ((q, blocks.queries), (k, blocks.keys), (v, blocks.keys))
+        in_blocks(g, y, blocks.silence, places)
+        for y, places in ((q, blocks.queries), (k, blocks.keys), (v, blocks.keys))
     )
 
     scores = q @ g.Transpose(k, perm=[0, 1, 2, 4, 3]) + biases(g, w, c, q, blocks.distances)
     scores = g.Where(blocks.sight, softcap(g, scores, c.logit_cap), np.float32(c.invalid_logit))
     y = g.Transpose(g.Softmax(scores, axis=-1) @ v, perm=[0, 2, 3, 1, 4])  # [B, U, C, N, D]
-    y = g.Reshape(y, g.Concat([0], blocks.places, [c.hidden], axis=0))
+    y = g.Reshape(y, g.Concat([0], blocks.padded, [c.hidden], axis=0))
     return clipped(g, w / "post", c, g.cast(g.Slice(y, [0], blocks.frames, [1]), w.store.dtype))
 
 
-def in_blocks(g: Standard, c: AudioConfig, x: Value, places: Value) -> Value:
+def in_blocks(g: Standard, x: Value, silence: Value, places: Value) -> Value:
     """Heads of frames at the places of each block.   [B, S, N, D], [U, C or K] -> [B, N, U, C or K, D]"""
-    return g.Transpose(g.Gather(g.Pad(x, surrounded(c, 4)), places, axis=1), perm=[0, 3, 1, 2, 4])
-
-
-def surrounded(c: AudioConfig, rank: int) -> list[int]:
-    """Padding along axis 1, so that the windows of the first and of the last block have frames to span."""
-    before, behind = [0] * rank, [0] * rank
-    before[1], behind[1] = c.past, c.context_right + c.chunk - 1
-    return before + behind
+    return g.Transpose(g.Gather(g.Concat(x, silence, axis=1), places, axis=1), perm=[0, 3, 1, 2, 4])
 
 
 def biases(g: Standard, w: Scope, c: AudioConfig, q: Value, table: Value) -> Value:
     """q · a projection of the distance between query i and key j, which is column j - i of the product.
 
-    Rows of P columns are padded to K + 1 and read as rows of K: each begins one column later than the one above it
-    (https://arxiv.org/abs/1901.02860, appendix B). What lies beyond the P columns has no bias.   -> [B, N, U, C, K]
+    Rows of K + 1 columns are read as rows of K, so that each begins one column later than the one above it
+    (https://arxiv.org/abs/1901.02860, appendix B).   -> [B, N, U, C, K]
     """
     k = g.Reshape(g.cast(g.linear(table, w / "relative_k_proj"), "f32"), [-1, c.heads, c.head_dim])
-    products = q @ g.Unsqueeze(g.Transpose(k, perm=[1, 2, 0]), [1])  # [B, N, U, C, P]
-    wide = g.Pad(products, [0] * 9 + [c.context + 1 - table.dims[0]])
-    row = g.Reshape(wide, [0, 0, 0, c.chunk * (c.context + 1)])
-    return g.Reshape(g.Slice(row, [0], [c.chunk * c.context], [3]), [0, 0, 0, c.chunk, c.context])
+    products = q @ g.Unsqueeze(g.Transpose(k, perm=[1, 2, 0]), [1])  # [B, N, U, C, K + 1]
+    row = g.Reshape(products, [0, 0, 0, c.chunk * (c.context + 1)])
+    row = g.Slice(row, [0], [c.chunk * c.context], [3])
+    return g.Reshape(row, [0, 0, 0, c.chunk, c.context])
 
 
 def clipped(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
