@@ -13,7 +13,10 @@ from cabochon.gemma4.config import Layer, TextConfig
 from cabochon.gemma4.geometry import frequencies
 from cabochon.graph import Scope, Value
 
-__all__ = ["decoder", "fed_decoder", "per_layer_inputs"]
+__all__ = ["TOKENS", "TOKEN_ROWS", "decoder", "fed_decoder", "per_layer_inputs"]
+
+# Values that a pair cuts its look-up of tokens by: scaled rows of the table, and the ids without placeholders.
+TOKEN_ROWS, TOKENS = "token_rows", "tokens"
 
 
 class View(NamedTuple):
@@ -29,8 +32,8 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
     m = w / "model"
     ids = g.input("input_ids", "i64", "batch", "sequence")
     attention_mask = g.input("attention_mask", "i64", "batch", "total_sequence")
-    x = g.embed(m / "embed_tokens", ids, c.hidden**0.5)
-    layers(g, w, c, x, per_layer_inputs(g, m, c, ids, x), attention_mask, keep)
+    x = g.called(TOKEN_ROWS, g.embed(m / "embed_tokens", ids, c.hidden**0.5))
+    layers(g, w, c, x, per_layer_inputs(g, m, c, ids, x), g.tokens(attention_mask, ids), keep)
 
 
 def fed_decoder(g: Standard, w: Scope, c: TextConfig, vision_ids: tuple[int, ...], keep: int = 0) -> None:
@@ -46,7 +49,8 @@ def fed_decoder(g: Standard, w: Scope, c: TextConfig, vision_ids: tuple[int, ...
         extras = g.Reshape(extras, [0, 0, len(c.layers), c.per_layer_input])
     ids = g.input("input_ids", "i64", "batch", "sequence") if vision_ids else None
     attention_mask = g.input("attention_mask", "i64", "batch", "total_sequence")
-    layers(g, w, c, x, extras, attention_mask, keep, None if ids is None else ahead(g, ids, vision_ids))
+    further = None if ids is None else ahead(g, ids, vision_ids)
+    layers(g, w, c, x, extras, g.tokens(attention_mask, x), keep, further)
 
 
 def layers(
@@ -55,7 +59,7 @@ def layers(
     c: TextConfig,
     x: Value,
     extras: Value | None,
-    attention_mask: Value,
+    tokens: Tokens,
     keep: int,
     ahead: Value | None = None,
 ) -> None:
@@ -66,7 +70,6 @@ def layers(
     m = w / "model"
     caches = {i: past(g, m, i, c.layers[i]) for i in c.owners}
     held = {kind: g.length(caches[layer.cache][0], axis=2) for kind, layer in c.kinds.items()}
-    tokens = g.tokens(attention_mask, x)
     kept = g.kept(tokens, kept_count(g, keep))  # [B, K]
 
     seen = views(g, c, tokens, held, ahead, like=x)

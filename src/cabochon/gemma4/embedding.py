@@ -4,7 +4,7 @@ Shapes: B batch · S tokens · H hidden · L layers · P per-layer input · F fe
 """
 
 from cabochon.dialects.standard import Standard
-from cabochon.gemma4.decoder import per_layer_inputs
+from cabochon.gemma4.decoder import TOKEN_ROWS, TOKENS, per_layer_inputs
 from cabochon.gemma4.full_config import FullConfig
 from cabochon.graph import Scope, Value
 
@@ -20,7 +20,8 @@ def embedding(g: Standard, w: Scope, c: FullConfig) -> None:
     for here in places.values():
         tokens = g.Where(here, text.pad_token_id, tokens)
 
-    x = g.embed(m / "embed_tokens", tokens, text.hidden**0.5)
+    tokens = g.called(TOKENS, tokens)
+    x = g.called(TOKEN_ROWS, g.embed(m / "embed_tokens", tokens, text.hidden**0.5))
     for name, here in places.items():
         features = g.input(f"{name}_features", w.store.dtype, f"{name}_tokens", text.hidden)
         x = spread(g, x, here, features)

@@ -94,6 +94,11 @@ class Tracer:
         self.graph.inputs.append(held)
         return held
 
+    def called(self, name: str, value: Value) -> Value:
+        """The value, under a name that who cuts the graph finds it by."""
+        value.name = name
+        return value
+
     def output(self, name: str, value: Value, *shape: int | str) -> None:
         """A graph output under its own name and with named dimensions."""
         value.name, value.shape = name, ir.Shape(shape)

@@ -52,7 +52,7 @@ def build(
 
     `model` is what to build: "text" for the text decoder, "full" for all components of a multimodal checkpoint,
     "drafter" for an assistant. With `assistant`, the checkpoint of one, `out` becomes a pair: the drafter, and the
-    package of `source` within it, in `target/`. `source` may then be a package that was built already.
+    package of `source` within it, in `target/`. `source` may then be a text or full package that was built already.
 
     `weights="link"` makes the checkpoint's own files part of the package, as hard links, where the bytes are
     the same, and copies the rest; of a package that was built already it links every file. `license` counts where the
@@ -70,7 +70,7 @@ def build(
     if assistant is None:
         nbytes, said, linked = _one(source, out, model, asked, revision, told)
     else:
-        parts = Parts(source, assistant, revision, assistant_revision)
+        parts = Parts(source, KINDS[model], assistant, revision, assistant_revision)
         nbytes, said, linked = fill_pair(parts, out, asked, told)
     return Built(out, target, precision, nbytes, time.monotonic() - started, said, linked)
 

@@ -1,4 +1,4 @@
-"""A text package that was built already, as the target of a pair: its files copied or linked, and every one hashed."""
+"""A package that was built already, as the target of a pair: its files copied or linked, and every one hashed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +9,17 @@ from cabochon import files, sums
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.errors import PackageError
 from cabochon.gemma4 import TextConfig, read_text_config
+from cabochon.package.layout import GRAPH, inside
 from cabochon.package.order import Order
 
-__all__ = ["BuiltTarget", "is_built", "read_built"]
+__all__ = ["DECODER", "BuiltTarget", "decoder_folder", "is_built", "read_built"]
+
+DECODER = "decoder"  # the folder, and the cabochon.model, of the decoder of a full package
 
 
 @dataclass(frozen=True)
 class BuiltTarget:
-    """A text package on disk. `digests`: SHA-256 by file, as its SHA256SUMS says."""
+    """A text package or a full one on disk. `digests`: SHA-256 by file, as its SHA256SUMS says."""
 
     path: Path
     config: TextConfig
@@ -55,23 +58,29 @@ class BuiltTarget:
 
 def is_built(source: str | Path) -> bool:
     """Whether this is a package and no checkpoint."""
-    return (Path(source) / "model.onnx").is_file()
+    return decoder_folder(Path(source)) is not None
+
+
+def decoder_folder(package: Path) -> str | None:
+    """The folder of the graph that decodes, "" for the package's own; None where there is no graph."""
+    return next((name for name in ("", DECODER) if (package / name / GRAPH).is_file()), None)
 
 
 def read_built(path: Path, asked: Order, revision: str | None) -> BuiltTarget:
     """The package at `path`, if it is the one that was asked for.
 
-    Raises PackageError for what is no text package of cabochon, or was built for another target, in another precision,
+    Raises PackageError for what is no text or full package of cabochon, or was built for another target, in another precision,
     of another revision or with another default of logits_to_keep.
     """
     from cabochon.validation.graph import read_graph
 
-    graph = read_graph(path, "model.onnx")
+    graph = read_graph(path, inside(decoder_folder(path) or "", GRAPH))
     said = graph.properties
-    if "cabochon.model" in said or "cabochon.target" not in said:
-        what = f"a {said['cabochon.model']}" if "cabochon.model" in said else "no package of cabochon"
+    kind = said.get("cabochon.model", DECODER)
+    if kind != DECODER or "cabochon.target" not in said:
+        what = f"a {kind}" if kind != DECODER else "no package of cabochon"
         raise PackageError(
-            f"is {what}; expected a text package, or a checkpoint",
+            f"is {what}; expected a text package or a full one, or a checkpoint",
             at=str(path),
             remedy="of a pair, give the package in its folder target/",
         )

@@ -51,7 +51,7 @@ def _introduction(facts: DrafterFacts, target: Mapping[str, Any]) -> str:
             "",
             "A Gemma 4 text decoder and the drafter that proposes tokens to it, as ONNX graphs with their weights.",
             "",
-            f"- **Target**: `{name}`{revision} ({target.get('license')}), in `target/`: a text package of its own",
+            f"- **Target**: `{name}`{revision} ({target.get('license')}), in `target/`: a package of its own",
             *made(facts),
         ]
     )

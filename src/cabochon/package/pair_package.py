@@ -8,15 +8,17 @@ from typing import Any
 
 from cabochon import files, sums
 from cabochon.checkpoint.strict_json import parse_object
-from cabochon.metadata.folder import open_decoder
+from cabochon.metadata.folder import open_decoder, open_full
 from cabochon.metadata.forms import dump
 from cabochon.metadata.pair import EMBEDDING, Pair, pair_comments, pair_document, read_embedding, width
 from cabochon.metadata.ports import last
 from cabochon.metadata.yaml import write
+from cabochon.package.built_target import decoder_folder
 from cabochon.package.component_contract import COMPONENT_CONTRACT, pair_contract
 from cabochon.package.drafter_package import drafter_contracts, traced
 from cabochon.package.facts import Digest, DrafterFacts
 from cabochon.package.inference_metadata import ANNOTATED, CANONICAL
+from cabochon.package.layout import GRAPH
 from cabochon.package.metadata_status import METADATA_STATUS, metadata_status
 from cabochon.package.pair_card import pair_card
 from cabochon.package.preparing import Prepared
@@ -72,7 +74,7 @@ class PairPackage:
         pair = self._pair(facts)
         digests = {**facts.digests, **self._digests}
         own = {
-            "features": ["drafter", "text-only target"],
+            "features": ["drafter", "target: " + ", ".join(self._target_features)],
             "max_proposal_width": pair.width,
             "embed_scale": pair.embedding.scale,
             "target_package": self._folder,
@@ -88,7 +90,7 @@ class PairPackage:
     def said(self) -> Mapping[str, str]:
         """See Described."""
         return {
-            f"{self._folder}/": "the target: a text package of its own",
+            f"{self._folder}/": "the target: a package of its own",
             EMBEDDING: "ids to scaled rows of the target's own table",
             CANONICAL: "the contract: the speculative workflow of both, for programs",
             ANNOTATED: "the same with comments, for people",
@@ -109,7 +111,8 @@ class PairPackage:
 
     @cached_property
     def _decoder(self) -> Any:
-        decoder = open_decoder(self._stage / self._folder)
+        target = self._stage / self._folder
+        decoder = open_decoder(target) if decoder_folder(target) == "" else open_full(target).decoder
         return replace(decoder, name=self._folder, artifact=f"{self._folder}/{decoder.artifact}")
 
     @cached_property
@@ -119,9 +122,11 @@ class PairPackage:
         import onnx_ir as ir
 
         decoder = self._decoder
-        proto = onnx.load(self._stage / decoder.artifact, load_external_data=False)
+        fed = decoder_folder(self._stage / self._folder) != ""
+        folder = f"{self._folder}/embedding" if fed else self._folder
+        proto = onnx.load(self._stage / folder / GRAPH, load_external_data=False)
         hidden = last(decoder.ports.outputs[decoder.hidden])
-        cut = token_embedding(proto, self._folder, hidden)
+        cut = token_embedding(proto, folder, hidden)
         return cut.SerializeToString(deterministic=True), read_embedding(ir.from_proto(cut))
 
     @cached_property
@@ -133,6 +138,11 @@ class PairPackage:
         }
         path = self._stage / EMBEDDING
         return {EMBEDDING: Digest(path.stat().st_size, files.sha256(path)), **inner}
+
+    @property
+    def _target_features(self) -> list[str]:
+        """What the target takes, by its own record."""
+        return (self._target.get("build") or {}).get("features") or ["text-only"]
 
     @cached_property
     def _target(self) -> dict[str, Any]:

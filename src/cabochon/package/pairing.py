@@ -1,4 +1,4 @@
-"""A pair: the drafter in a folder, and within it, in target/, the text package that it drafts for."""
+"""A pair: the drafter in a folder, and within it, in target/, the text or full package that it drafts for."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -6,10 +6,11 @@ from pathlib import Path
 
 from cabochon import files
 from cabochon.checkpoint import Checkpoint
+from cabochon.gemma4 import FullConfig, TextConfig
 from cabochon.package.built_target import BuiltTarget, is_built, read_built
 from cabochon.package.filling import fill, linked_bytes, remarks, written
 from cabochon.package.fitting import require_fit
-from cabochon.package.kinds import DRAFTER, TEXT
+from cabochon.package.kinds import DRAFTER, Kind
 from cabochon.package.order import Order
 from cabochon.package.preparing import Prepared, prepare
 from cabochon.package.writer import Progress
@@ -21,9 +22,11 @@ _TARGET = "target"
 
 @dataclass(frozen=True)
 class Parts:
-    """What a pair is made of: a checkpoint or a text package, and the checkpoint of an assistant; their revisions."""
+    """What a pair is made of: a checkpoint, built as one of a `kind`, or a package, and the checkpoint of an assistant;
+    their revisions."""
 
     target: str | Path
+    kind: Kind
     assistant: str | Path
     revision: str | None
     assistant_revision: str | None
@@ -38,7 +41,7 @@ def fill_pair(parts: Parts, out: Path, asked: Order, told: Progress) -> tuple[in
         parts.assistant, DRAFTER, replace(asked, logits_to_keep=0), parts.assistant_revision, out
     )
     target = _target(parts, asked, out)
-    require_fit(target.config, drafter.config)
+    require_fit(_text(target.config), drafter.config)
     with files.staged(out) as stage:
         (stage / _TARGET).mkdir()
         links, said = _fill(drafter, target, stage, told)
@@ -50,10 +53,14 @@ def fill_pair(parts: Parts, out: Path, asked: Order, told: Progress) -> tuple[in
 
 def _target(parts: Parts, asked: Order, out: Path) -> Prepared | BuiltTarget:
     if not is_built(parts.target):
-        return prepare(parts.target, TEXT, asked, parts.revision, out)
+        return prepare(parts.target, parts.kind, asked, parts.revision, out)
     path = Path(parts.target)
     files.refuse(out, path.resolve())
     return read_built(path, asked, parts.revision)
+
+
+def _text(config: TextConfig | FullConfig) -> TextConfig:
+    return config.text if isinstance(config, FullConfig) else config
 
 
 def _fill(

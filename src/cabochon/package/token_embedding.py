@@ -1,4 +1,4 @@
-"""token_embedding.onnx: the look-up of tokens, cut out of the target's own graph.
+"""token_embedding.onnx: the look-up of tokens, cut out of the target's own graph: its decoder, or its embedding.
 
 Whatever the target multiplies its rows by, and however its table is stored, is thereby the same here.
 """
@@ -9,50 +9,41 @@ from pathlib import PurePosixPath
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from cabochon.errors import GraphError
+from cabochon.gemma4.decoder import TOKEN_ROWS, TOKENS
 
 __all__ = ["token_embedding"]
 
-_TABLE, _IDS, _ROWS = "model.embed_tokens.weight", "input_ids", "inputs_embeds"
+_IDS, _ROWS = "input_ids", "inputs_embeds"
 
 
-def token_embedding(decoder: ModelProto, folder: str, hidden: int) -> ModelProto:
-    """The graph ids [batch, sequence] i64 -> rows [batch, sequence, hidden] of a decoder that lies in `folder`.
+def token_embedding(whole: ModelProto, folder: str, hidden: int) -> ModelProto:
+    """The graph ids [batch, sequence] i64 -> rows [batch, sequence, hidden] of a graph that lies in `folder`.
 
-    The weights stay where the decoder has them. Raises GraphError for a decoder that looks its tokens up otherwise than
-    by one node over the table and a multiplication.
+    The weights stay where that graph has them. Raises GraphError for one whose look-up cannot be told.
     """
-    graph = decoder.graph
+    graph = whole.graph
     makers = {name: node for node in graph.node for name in node.output}
-    rows = _scaled(graph)
-    nodes, leaves = _ancestors(rows, makers)
+    if TOKEN_ROWS not in makers:
+        what = f"no value is called {TOKEN_ROWS}; expected the rows of tokens under this name"
+        raise GraphError(what, at=folder, remedy="build the target again with this version of cabochon")
+    makers.pop(TOKENS, None)  # what stands before it takes placeholders out, which no drafter proposes
+    nodes, leaves = _ancestors(TOKEN_ROWS, makers)
     kept = [_moved(tensor, folder) for tensor in graph.initializer if tensor.name in leaves]
     ids = next(value for value in graph.input if value.name == _IDS)
-    made = ModelProto(ir_version=decoder.ir_version, producer_name=decoder.producer_name)
-    made.producer_version = decoder.producer_version
+    made = ModelProto(ir_version=whole.ir_version, producer_name=whole.producer_name)
+    made.producer_version = whole.producer_version
     domains = {node.domain for node in nodes}
-    made.opset_import.extend(
-        each for each in decoder.opset_import if each.domain in domains or not each.domain
-    )
-    renamed = [_renamed(node, rows) for node in nodes]
-    output = _output(next(t for t in kept if t.name == _TABLE), hidden)
+    made.opset_import.extend(each for each in whole.opset_import if each.domain in domains or not each.domain)
+    renamed = [_renamed(node) for node in nodes]
+    output = _output(next(t for t in kept if t.external_data), hidden)
     made.graph.CopyFrom(
         GraphProto(name="token_embedding", node=renamed, initializer=kept, input=[ids], output=[output])
     )
-    known = {entry.key: entry.value for entry in decoder.metadata_props}
+    known = {entry.key: entry.value for entry in whole.metadata_props}
     for key in ("embed_scale", "precision", "target"):
         made.metadata_props.add(key=f"cabochon.{key}", value=known[f"cabochon.{key}"])
     made.metadata_props.add(key="cabochon.model", value="token_embedding")
     return made
-
-
-def _scaled(graph: GraphProto) -> str:
-    """The value that the layers begin with: rows of the table, multiplied."""
-    for node in graph.node:
-        if _TABLE in node.input and _IDS in node.input:
-            after = [user for user in graph.node if node.output[0] in user.input]
-            if len(after) == 1 and after[0].op_type == "Mul":
-                return after[0].output[0]
-    raise GraphError("tokens are not looked up in it and multiplied; expected both", at=_TABLE)
 
 
 def _ancestors(value: str, makers: Mapping[str, NodeProto]) -> tuple[list[NodeProto], set[str]]:
@@ -77,11 +68,12 @@ def _moved(tensor: TensorProto, folder: str) -> TensorProto:
     return moved
 
 
-def _renamed(node: NodeProto, rows: str) -> NodeProto:
-    """The node, with the name of the output for the value that leaves."""
+def _renamed(node: NodeProto) -> NodeProto:
+    """The node, with the ports' names for what comes and leaves."""
     renamed = NodeProto()
     renamed.CopyFrom(node)
-    renamed.output[:] = [_ROWS if name == rows else name for name in node.output]
+    renamed.input[:] = [_IDS if name == TOKENS else name for name in node.input]
+    renamed.output[:] = [_ROWS if name == TOKEN_ROWS else name for name in node.output]
     return renamed
 
 
