@@ -23,7 +23,7 @@ import numpy as np
 from cabochon.dialects.standard import Standard
 from cabochon.gemma4.audio_config import AudioConfig
 from cabochon.gemma4.decoder import softcap
-from cabochon.graph import Scope, Value
+from cabochon.graph import DTYPES, Scope, Value
 
 __all__ = ["audio_encoder", "tower"]
 
@@ -64,10 +64,9 @@ def subsampled(g: Standard, w: Scope, c: AudioConfig, x: Value, real: Value) -> 
             g.Transpose(x, perm=[0, 3, 1, 2]), half["conv.weight"],
             kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1],
         )  # fmt: skip
-        x = g.LayerNormalization(
-            g.Transpose(x, perm=[0, 2, 3, 1]), half["norm.weight"], axis=-1, epsilon=c.eps
-        )
-        x, real = g.Relu(x), g.Slice(real, [0], [_END], [1], [2])
+        x = g.cast(g.Transpose(x, perm=[0, 2, 3, 1]), "f32")  # CUDA has no kernel of this norm for bf16
+        x = g.LayerNormalization(x, g.cast(half["norm.weight"], "f32"), axis=-1, epsilon=c.eps)
+        x, real = g.Relu(g.cast(x, w.store.dtype)), g.Slice(real, [0], [_END], [1], [2])
     x = g.Reshape(x, [0, 0, c.subsampled_mels * c.channels[1]])
     return g.linear(x, w / "input_proj_linear"), real
 
@@ -196,8 +195,8 @@ def clipped(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
     """A linear map; where the checkpoint has bounds, of x and of the result, both stay within them."""
     if not c.clipped:
         return g.linear(x, w / "linear")
-    y = g.linear(g.Clip(x, w["input_min"], w["input_max"]), w / "linear")
-    return g.Clip(y, w["output_min"], w["output_max"])
+    y = g.linear(between(g, x, w["input_min"], w["input_max"]), w / "linear")
+    return between(g, y, w["output_min"], w["output_max"])
 
 
 def norm(g: Standard, w: Scope, c: AudioConfig, x: Value, eps: float = _EPS) -> Value:
@@ -207,7 +206,13 @@ def norm(g: Standard, w: Scope, c: AudioConfig, x: Value, eps: float = _EPS) -> 
     is then a large number again, and not NaN behind the norm.
     """
     bound = min(c.gradient_clipping, float(ml_dtypes.finfo(w.store.dtype.numpy()).max))
-    return g.rms_norm(g.Clip(x, -bound, bound), w["weight"], eps)
+    return g.rms_norm(between(g, x, -bound, bound), w["weight"], eps)
+
+
+def between(g: Standard, x: Value, low: Value | float, high: Value | float) -> Value:
+    """x, but no less than `low` and no more than `high`. For bf16 CUDA has kernels of Min and Max, but not of Clip; for
+    other types WebGPU has one of Clip, but not of Min and Max."""
+    return g.Min(g.Max(x, low), high) if x.dtype == DTYPES["bf16"] else g.Clip(x, low, high)
 
 
 def silu(g: Standard, x: Value) -> Value:
