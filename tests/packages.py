@@ -20,11 +20,14 @@ PAIRS = {
     "tiny-dense-pair": ("tiny", "tiny-dense-drafter"),
     "miniature-pair": ("miniature", "miniature-drafter"),
 }
+FULL = ("tiny-full", "big-full")
+BIG_SEED = 24  # of the checkpoint that tests/record_full.py recorded
 
 
 class Packages:
     """Builds what is asked for under one folder, each once: `packages("tiny", "default", "f32")` is its path,
-    `packages("tiny-pair")` that of it with its drafter."""
+    `packages("tiny-pair")` that of it with its drafter, `packages("tiny-full")` that of the model with its towers,
+    `packages("big-full")` that of a random model of the 31B kind."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -40,9 +43,22 @@ class Packages:
                 name, drafter = PAIRS[source]
                 built = self(name, target, precision)
                 cabochon.build(built, out, assistant=DRAFTERS[drafter], **said)
+            elif source in FULL:
+                cabochon.build(self.whole(source), out, model="full", **said)
             else:
                 cabochon.build(SOURCES[source], out, **said)
         return out
+
+    def whole(self, source: str) -> Path:
+        """The checkpoint with towers that a full package is built from."""
+        if source == "tiny-full":
+            return TINY / "target"
+        folder = self.root / f"{source}-checkpoint"
+        if not folder.exists():
+            from full_graphs import big
+
+            big(folder, BIG_SEED)
+        return folder
 
     def _model(
         self, source: str = "tiny", target: str = "default", precision: str = "f32"
