@@ -1,6 +1,5 @@
 """Full packages of the tiny checkpoint with its towers, each built once a session, and what was recorded of it."""
 
-import json
 import shutil
 from functools import cache
 from pathlib import Path
@@ -10,30 +9,36 @@ import numpy as np
 import onnx_ir as ir
 
 import cabochon
-import checkpoints
 from cabochon.checkpoint import open_checkpoint
 from cabochon.dialects import TARGETS
 from cabochon.gemma4 import full_tensors, read_full_config, trace_full
 from cabochon.recipes import PRECISIONS
 from cabochon.runtime import Medium, Model
+from full_graphs import big
 from packages import TINY, Packages
 
 REF = TINY / "ref"
+SEED = 5  # of "big", as tests/record_full.py writes it
 IMAGE, VIDEO, AUDIO = 8, 13, 11
 BEGIN_IMAGE, END_IMAGE, BEGIN_AUDIO, END_AUDIO = 7, 9, 10, 12
 GREEDY: Any = {"greedy": True, "ignore_eos": True, "max_new_tokens": 16}
 
 
-def full(packages: Packages, target: str = "default", precision: str = "f32", sight: str = "causal") -> Path:
-    """The package; with sight "vision" of a config in which the tokens of an image see each other."""
-    out = packages.root / f"full-{sight}-{target}-{precision}"
-    if not out.exists() and sight == "causal":
+def full(packages: Packages, target: str = "default", precision: str = "f32", source: str = "target") -> Path:
+    """The package of the tiny target, or of "big", in which the tokens of an image see each other."""
+    out = packages.root / f"full-{source}-{target}-{precision}"
+    if not out.exists() and source == "target":
         cabochon.build(
-            TINY / "target", out, model="full", target=target, precision=precision, license="apache-2.0"
+            TINY / source, out, model="full", target=target, precision=precision, license="apache-2.0"
         )
     elif not out.exists():
-        _traced(_source(packages, sight), out, target, precision)
+        _traced(_big(packages), out, target, precision)
     return out
+
+
+def _big(packages: Packages) -> Path:
+    folder = packages.root / "big"
+    return folder if folder.exists() else big(folder, SEED)
 
 
 def _traced(source: Path, out: Path, target: str, precision: str) -> None:
@@ -45,16 +50,6 @@ def _traced(source: Path, out: Path, target: str, precision: str) -> None:
     for name, model in trace_full(config, tensors, TARGETS[target], PRECISIONS[precision]).items():
         (out / name).mkdir()
         (out / name / "model.onnx").write_bytes(ir.to_proto(model).SerializeToString())
-
-
-def _source(packages: Packages, sight: str) -> Path:
-    folder = packages.root / f"source-{sight}"
-    if not folder.exists():
-        checkpoints.copy(folder, "target")
-        config = json.loads((folder / "config.json").read_bytes())
-        config["text_config"]["use_bidirectional_attention"] = sight
-        checkpoints.write_config(folder, config)
-    return folder
 
 
 @cache

@@ -1,5 +1,6 @@
 """A full package: text, images, sound and video on every target, in turns, chunks, batches and rounds."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,28 @@ from cabochon.errors import PackageError, RequestError
 from cabochon.runtime import Medium, SoftToken, State
 from cabochon.runtime.encoders import Encoders
 from full_packages import (
-    AUDIO, BEGIN_IMAGE, END_IMAGE, GREEDY, IMAGE, VIDEO, fresh, full, full_model, picture, recorded_inputs,
-    recorded_media, said, small,
+    AUDIO,
+    BEGIN_IMAGE,
+    END_IMAGE,
+    GREEDY,
+    IMAGE,
+    REF,
+    VIDEO,
+    fresh,
+    full,
+    full_model,
+    picture,
+    recorded_inputs,
+    recorded_media,
+    said,
+    small,
 )  # fmt: skip
 from packages import TINY, Packages
 
 TARGETS = ("default", "onnx-standard", "cuda", "webgpu")
 NAMES = ("text", "text_long", "image", "audio")
-SIGHTS = ("causal", "vision")
+RECORDED = json.loads((REF / "full.json").read_text())
+SOURCES = ("target", "big")
 
 
 def close(a: Any, b: Any) -> None:
@@ -37,6 +52,25 @@ def test_greedy_ids_are_the_recorded_ones(
     assert answer.ids == known["tokens"]
     assert answer.prompt_ids == known["prompt"]
     assert answer.media_tokens == {"image": {"image": 60}, "audio": {"audio": 25}}.get(name, {})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", [name for name, known in RECORDED.items() if "prompt" in known])
+def test_prompts_with_media_are_those_of_the_reference(packages: Packages, target: str, name: str):
+    """From text and arrays on: processors, placeholders, encoders and all."""
+    known, arrays = RECORDED[name], np.load(REF / "full.npz")
+    given = {
+        kind: [arrays[f"{name}/{kind}/{n}"] for n in range(known[kind])]
+        for kind in ("images", "audio", "frames")
+    }
+    media = {"images": given["images"], "audio": [(clip, 16_000) for clip in given["audio"]]}
+    media |= {"videos": [given["frames"]] if given["frames"] else []}
+    model = fresh(packages, target, "f32", known["checkpoint"])
+    answer = model.generate(known["text"], parse_special=True, **media, **GREEDY)
+    assert answer.prompt_ids == known["prompt"]
+    assert answer.ids == known["tokens"]
+    logits = model.forward(known["prompt"], **media).logits
+    close(logits[-8:], arrays[f"{name}/logits"])
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -69,9 +103,9 @@ def test_without_media_it_is_the_text_package(packages: Packages, target: str):
 
 
 @pytest.mark.parametrize("target", ["default", "cuda", "webgpu"])
-@pytest.mark.parametrize("sight", SIGHTS)
-def test_batches_of_different_images_equal_single_runs(packages: Packages, target: str, sight: str):
-    model = fresh(packages, target, "f32", sight)
+@pytest.mark.parametrize("source", SOURCES)
+def test_batches_of_different_images_equal_single_runs(packages: Packages, target: str, source: str):
+    model = fresh(packages, target, "f32", source)
     prompts = [
         said(picture(1), "What is this?"),
         said("Hello"),
@@ -104,10 +138,10 @@ def test_media_for_several_prompts_are_lists_of_them(packages: Packages):
 
 
 @pytest.mark.parametrize("target", ["default", "cuda"])
-@pytest.mark.parametrize("sight", SIGHTS)
-def test_another_image_of_the_same_size_equals_a_cold_run(packages: Packages, target: str, sight: str):
+@pytest.mark.parametrize("source", SOURCES)
+def test_another_image_of_the_same_size_equals_a_cold_run(packages: Packages, target: str, source: str):
     """The token ids of both turns are the same. Short enough that nothing was evicted: the words before are reused."""
-    model = fresh(packages, target, "f32", sight)
+    model = fresh(packages, target, "f32", source)
     first, second, again = (
         model.generate("Hello <|image|> you", images=[small(model, seed)], **{**GREEDY, "max_new_tokens": 9})
         for seed in (1, 2, 2)
@@ -134,12 +168,12 @@ def test_another_long_image_equals_a_cold_run(packages: Packages, target: str):
     )
 
 
-@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize("source", SOURCES)
 def test_a_next_turn_goes_on_behind_the_image(
-    packages: Packages, sight: str, monkeypatch: pytest.MonkeyPatch
+    packages: Packages, source: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The same picture is read again from the messages; it is neither encoded nor fed again."""
-    model = fresh(packages, "default", "f32", sight)
+    model = fresh(packages, "default", "f32", source)
     turns = said(picture(1), "What is this?")
     first = model.generate(turns, **GREEDY)
     turns += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "And now?"}]
@@ -156,22 +190,19 @@ def test_a_next_turn_goes_on_behind_the_image(
 @pytest.mark.parametrize("target", ["default", "cuda", "webgpu"])
 @pytest.mark.parametrize("chunk", [1, 7, 64, 512])
 def test_an_image_whose_tokens_see_each_other_is_fed_whole(packages: Packages, target: str, chunk: int):
-    model = full_model(packages, target, "f32", "vision")
+    model = full_model(packages, target, "f32", "big")
     assert model.session.ports.whole_images
     two = recorded_inputs("two")
     given = recorded_media(model, "two")
     whole = model.forward(two["input_ids"][0], **given)
     close(model.forward(two["input_ids"][0], chunk=chunk, **given).logits, whole.logits)
-    causal = full_model(packages, target)
-    assert not causal.session.ports.whole_images
-    other = causal.forward(two["input_ids"][0], **given).logits
-    assert np.abs(other - whole.logits).max() > 0.1 * np.abs(other).max()
+    assert not full_model(packages, target).session.ports.whole_images
 
 
 @pytest.mark.parametrize("cut", [5, 30, 60, 64])
-@pytest.mark.parametrize("sight", SIGHTS)
-def test_rewinding_into_an_image_equals_a_cold_run(packages: Packages, sight: str, cut: int):
-    model = full_model(packages, "default", "f32", sight)
+@pytest.mark.parametrize("source", SOURCES)
+def test_rewinding_into_an_image_equals_a_cold_run(packages: Packages, source: str, cut: int):
+    model = full_model(packages, "default", "f32", source)
     ids = model.prompt_ids(said(picture(1), "What is this?"))
     state, cold = model.state(), model.state()
     state.prefill(ids)
@@ -182,7 +213,7 @@ def test_rewinding_into_an_image_equals_a_cold_run(packages: Packages, sight: st
 
 def test_a_prompt_that_ends_in_an_image(packages: Packages):
     """What is kept of a turn before may not be the first half of a picture."""
-    model = fresh(packages, "default", "f32", "vision")
+    model = fresh(packages, "default", "f32", "big")
     asked = {**GREEDY, "max_new_tokens": 9}
     ids = model.prompt_ids("Hello <|image|> you", images=[small(model, 1, 3, 2)])
     end = ids.index(END_IMAGE)
