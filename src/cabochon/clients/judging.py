@@ -14,10 +14,14 @@ Rows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Expected:
-    """What is tried under a name, and the tokens of each row that cabochon's own runtime gives; None: any will do."""
+    """What is tried under a name, and the tokens of each row that cabochon's own runtime gives; None: any will do.
+
+    `texts`: what they are as text, for a runtime that says nothing else: decoded all at once, or one by one.
+    """
 
     tried: str
     rows: Rows | None = None
+    texts: tuple[str, ...] = ()
 
 
 def judged(ended: Ended, expected: Mapping[str, Expected]) -> Iterator[Probe]:
@@ -32,7 +36,7 @@ def judged(ended: Ended, expected: Mapping[str, Expected]) -> Iterator[Probe]:
         elif line["event"] == "raised":
             yield Probe(name, tried, "refused", line["error"], line["seconds"])
         else:
-            outcome, happened = _compared(line["found"], expected[name].rows)
+            outcome, happened = _compared(line["found"], expected[name])
             yield Probe(name, tried, outcome, happened, line["seconds"])
     if not begun:
         yield Probe(
@@ -40,11 +44,18 @@ def judged(ended: Ended, expected: Mapping[str, Expected]) -> Iterator[Probe]:
         )
 
 
-def _compared(found: Any, expected: Rows | None) -> tuple[Outcome, str]:
-    if expected is None:
+def _compared(found: Any, expected: Expected) -> tuple[Outcome, str]:
+    if expected.texts:
+        if found["text"] in expected.texts:
+            return "worked", "the same text as cabochon's own runtime"
+        return (
+            "differs",
+            f"{found['text']!r} instead of {expected.texts[0]!r}, the text of cabochon's own runtime",
+        )
+    if expected.rows is None:
         return "worked", "no error"
     rows = [found["ids"]] if isinstance(found, dict) else found
-    return same(rows if rows and isinstance(rows[0], list) else [rows], expected)
+    return same(rows if rows and isinstance(rows[0], list) else [rows], expected.rows)
 
 
 def same(found: Rows, expected: Rows) -> tuple[Outcome, str]:

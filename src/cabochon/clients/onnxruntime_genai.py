@@ -9,28 +9,31 @@ from typing import Any
 
 from cabochon.clients.child import run
 from cabochon.clients.judging import Expected, judged
+from cabochon.clients.media_trials import Shown
 from cabochon.clients.probes import Client, Probe
 
-__all__ = ["NAME", "Greedy", "Trial", "client", "trials"]
+__all__ = ["AROUND", "NAME", "Greedy", "Trial", "client", "showing", "trials"]
 
 NAME = "onnxruntime-genai"
 Greedy = Callable[[tuple[int, ...], int], tuple[int, ...]]  # the tokens that follow these, so many
 
+AROUND = "\n\n"  # what it puts before and behind the tokens of a medium
 _SPARE = 8  # positions beyond the last token drawn
 _LOAD = Expected("load, on the CPU")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Steps: ("append", rows of token ids), ("rewind", length), ("draw", count).
+    """Steps: ("append", rows of token ids), ("rewind", length), ("draw", count), ("show", a prompt with files).
 
-    `expected` are the tokens of the last draw, by row.
+    `expected` are the tokens of the last draw, by row; `shown` how many tokens stand for what is shown.
     """
 
     name: str
     tried: str
     steps: tuple[tuple[str, Any], ...]
     expected: tuple[tuple[int, ...], ...]
+    shown: int = 0
 
     def request(self, prefix: str) -> dict[str, Any]:
         """As a program is asked to play it."""
@@ -40,7 +43,7 @@ class Trial:
             "name": prefix + self.name,
             "steps": self.steps,
             "rows": len(self.expected),
-            "room": fed + drawn + _SPARE,
+            "room": fed + self.shown + drawn + _SPARE,
         }
 
 
@@ -78,6 +81,13 @@ def trials(ours: Greedy, prompt: Sequence[int], count: int, pad: int) -> tuple[T
             (("append", [prompt, short + padding]), draw), after(prompt, short),
         ),
     )  # fmt: skip
+
+
+def showing(shown: Shown, length: int, expected: tuple[int, ...]) -> Trial:
+    """A prompt with files, `length` tokens long, as this runtime spells it: it puts line breaks around media itself."""
+    files = {kind: shown.files(kind) for kind in ("image", "audio")}
+    steps = (("show", {"text": shown.text(), **files}), ("draw", len(expected)))
+    return Trial(shown.name, f"{len(expected)} tokens after {shown.tried}", steps, (expected,), length)
 
 
 def client(package: Path, tried: Sequence[Trial], *, seconds: float) -> Client:

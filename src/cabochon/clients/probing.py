@@ -6,11 +6,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cabochon import evidence
 from cabochon.clients import onnx_genai, onnxruntime_genai
+from cabochon.clients.media_trials import Shown, shown
 from cabochon.clients.onnxruntime_genai import Trial, trials
 from cabochon.clients.probes import Probes
+
+if TYPE_CHECKING:
+    from cabochon.runtime import Generation, Model
 
 __all__ = ["Asked", "ask", "probe", "record"]
 
@@ -30,6 +35,7 @@ class Asked:
     target: str
     precision: str
     head_sizes: Sequence[int]
+    told: tuple[tuple[Shown, tuple[str, ...]], ...] = ()
 
 
 def probe(
@@ -40,7 +46,7 @@ def probe(
     new_tokens: int = NEW_TOKENS,
     seconds: float = 600,
 ) -> Probes:
-    """Try a text package with onnxruntime-genai, and with onnx-genai in the form that it reads.
+    """Try a text or full package with onnxruntime-genai, and with onnx-genai in the form that it reads.
 
     `served` is a folder in that form; where none is given the package is converted, into a folder beside it that is
     removed afterwards. Everything runs on the CPU, each client in processes of its own, which may take `seconds` each.
@@ -48,11 +54,11 @@ def probe(
     PackageError where that cannot run the package, or where the package cannot be converted.
     """
     package = Path(package)
-    asked = ask(package, prompt, new_tokens)
-    with _served(package, served) as folder:
+    with tempfile.TemporaryDirectory(prefix="cabochon-") as media, _served(package, served) as folder:
+        asked = ask(package, prompt, new_tokens, Path(media))
         clients = (
             onnxruntime_genai.client(package, asked.trials, seconds=seconds),
-            onnx_genai.client(folder, asked.text, asked.prompt, asked.answer, seconds=seconds),
+            onnx_genai.client(folder, asked.text, asked.prompt, asked.answer, asked.told, seconds=seconds),
         )
     measured = {
         "package": evidence.identity(
@@ -84,8 +90,12 @@ def _served(package: Path, served: str | Path | None) -> Generator[Path]:
         yield convert_package(package, Path(scratch) / "served", onnx_genai.DIALECT).path
 
 
-def ask(package: Path, prompt: str = PROMPT, count: int = NEW_TOKENS) -> Asked:
-    """Our own answers; the model is gone from memory before another runtime loads it."""
+def ask(package: Path, prompt: str = PROMPT, count: int = NEW_TOKENS, media: Path | None = None) -> Asked:
+    """Our own answers; the model is gone from memory before another runtime loads it.
+
+    `media` is a folder for the files that a package with encoders is shown; without one it is shown none.
+    """
+    from cabochon.media import read_processors
     from cabochon.runtime import load
 
     model = load(package, provider="cpu")
@@ -100,12 +110,31 @@ def ask(package: Path, prompt: str = PROMPT, count: int = NEW_TOKENS) -> Asked:
         model.session.ports,
     )
     pad = model.tokens.id_of(named.get("pad_token")) if model.tokens else None
+    told = shown(model, read_processors(package), media) if media else ()
     return Asked(
         text=named.get("bos_token", "") + prompt,
         prompt=ids,
         answer=ours(tuple(ids), count),
-        trials=trials(ours, ids, count, pad or 0),
+        trials=(*trials(ours, ids, count, pad or 0), *(_showing(model, one, count) for one in told)),
         target=ports.contract.target,
         precision=ports.contract.precision,
         head_sizes=sorted({cache.size for cache in ports.caches}),
+        told=tuple((one, _texts(model, _answer(model, one, count))) for one in told),
     )
+
+
+def _showing(model: "Model", one: Shown, count: int) -> Trial:
+    around = onnxruntime_genai.AROUND
+    length = len(model.prompt_ids(one.ours(around, around), **one.given()))
+    return onnxruntime_genai.showing(one, length, tuple(_answer(model, one, count, around).ids))
+
+
+def _texts(model: "Model", answer: "Generation") -> tuple[str, ...]:
+    """The text of an answer, decoded all at once and token by token: bytes of broken characters differ."""
+    assert model.tokens is not None
+    return answer.text, "".join(model.tokens.decode([token]) for token in answer.ids)
+
+
+def _answer(model: "Model", one: Shown, count: int, around: str = "") -> "Generation":
+    options: dict[str, Any] = {"max_new_tokens": count, "temperature": 0, **one.given()}
+    return model.generate(one.ours(around, around), **options)

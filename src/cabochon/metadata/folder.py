@@ -29,7 +29,9 @@ _VERDICT = "evidence/validation.json"
 # They speak of the documents that are converted, and would be wrong beside the new ones.
 _LEFT_OUT = {_ANNOTATED: "its comments explain the other version", _VERDICT: "it judges the other documents"}
 
-_UNHEARD = "sound is left out: the released runtime has a log-mel spectrogram of its own alone, which this model's is not"
+_UNHEARD = (
+    "sound is left out: the released runtime has a log-mel spectrogram of its own alone, not this model's"
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ def convert_package(package: Path, out: Path, dialect: str) -> Folder:
     """Make `out` the package with its document as "v1" or "v1.8" says it; weights become hard links where possible.
 
     For v1.8 the document of a text package is the loop that the released runtime drives with its own token policy, that
-    of a full package the loop with graphs: it loads the one-pass form as well, and generates nothing from it. Raises MetadataError for what the version
+    of a full package the loop with policy graphs: it loads the one-pass form as well, and generates nothing from it.
+    Raises MetadataError for what the version
     cannot say, and PackageError for a folder that is no package or cannot be written.
     """
     name = next((name for name in forms.NAMES if (package / name).is_file()), None)

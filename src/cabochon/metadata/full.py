@@ -101,7 +101,9 @@ def read_full(
             f"no graph of {', '.join(missing)}; a full package has one", at=artifact(missing[0])
         )
     decoder = read_decoder(models["decoder"], config, vocabulary, generation, artifact=artifact("decoder"))
-    encoders = {medium: _member(name, models[name]) for medium, name in _ENCODERS.items() if name in models}
+    encoders: dict[Medium, Member] = {
+        medium: _member(name, models[name]) for medium, name in _ENCODERS.items() if name in models
+    }
     full = Full(decoder, _member("embedding", models["embedding"]), encoders, dict(_tokens(raw)), processor)
     _check(full)
     return full

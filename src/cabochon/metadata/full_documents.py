@@ -36,7 +36,7 @@ def full_document(full: Full) -> Document:
 
 
 def full_loop(full: Full, policies: Mapping[str, Ports]) -> Document:
-    """From prompt and files to tokens. `policies` are the ports of the graphs in policies/, by the stem of their file."""
+    """From prompt and files to tokens. `policies`: the ports of the graphs in policies/, by the stem of their file."""
     return multimodal(loop_document(full.decoder, policies), full)
 
 

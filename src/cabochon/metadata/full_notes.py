@@ -43,11 +43,15 @@ def unsaid(full: Full) -> Iterator[str]:
         )
     if full.vision and "video_token_id" in tokens:
         yield (
-            f"video: its frames are pictures to {full.vision.artifact}, and stand where {tokens['video_token_id']} does."
+            f"video: its frames are pictures to {full.vision.artifact}, and stand where "
+            f"{tokens['video_token_id']} does."
         )
     if full.audio:
         stands = _around(tokens, "audio_token_id", "boa_token_id", "eoa_token_id")
-        yield f"how many tokens stand for a recording: as many rows as the encoder gives. The prompt holds so many of {stands}."
+        yield (
+            "how many tokens stand for a recording: as many as the encoder gives rows. "
+            f"The prompt holds so many of {stands}."
+        )
         yield from _sound(full.section("audio"))
     if "input_ids" in full.decoder.ports.inputs:
         yield (
@@ -67,8 +71,8 @@ def _sound(said: Mapping[str, Any]) -> Iterator[str]:
     half = said.get("frame_length", 0) // 2
     yield (
         f"how a recording is framed: {half} zeros come before it, the window is periodic, magnitudes are not squared, "
-        f"and the logarithm is natural, of the sum with mel_floor, {said.get('mel_floor')}. mel_floor, min_frequency and "
-        "max_frequency are keys of processor_config.json."
+        f"and the logarithm is natural, of the sum with mel_floor, {said.get('mel_floor')}. mel_floor, min_frequency "
+        "and max_frequency are keys of processor_config.json."
     )
 
 
@@ -97,7 +101,10 @@ def _embedding(full: Full) -> Iterator[str]:
     for medium in full.encoders:
         names = ("image", "video") if medium == "image" else ("audio",)
         ids = [str(full.tokens[key]) for key in (f"{name}_token_id" for name in names) if key in full.tokens]
-        yield f"The n-th row of {features(medium)} takes the place of the n-th {' or '.join(ids)} of the batch, row by row."
+        yield (
+            f"The n-th row of {features(medium)} takes the place of the n-th {' or '.join(ids)} "
+            "of the batch, row by row."
+        )
     if "per_layer_inputs" in full.embedding.ports.outputs:
         pad = full.embedding.properties.get("cabochon.pad_token_id")
         yield f"per_layer_inputs: of every layer one part, side by side; those places are looked up there as {pad}."

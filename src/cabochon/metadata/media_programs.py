@@ -87,9 +87,10 @@ def _on_images(said: _Section) -> Iterator[Operation]:
         "merge_size": pooling,  # so many patches on a side become one token
         "channel_order": "channels_last",
         "patch_order": "raster",
+        "coordinate_order": "xy",
         "flatten": True,
     }
-    yield {"op": "emit_patch_coordinates", "coordinate_order": "xy"}
+    yield {"op": "emit_patch_coordinates"}
     yield {
         "op": "pad",
         "inputs": ("image.patchify", "image.emit_patch_coordinates"),

@@ -1,7 +1,7 @@
 """A document of the decoder as one of the full package: media become features, and every call embeds its tokens first.
 
-It says the same of one pass and of the loop: where the decoder took token ids, the embedding does, and the decoder takes
-what that made. A medium is optional: without it there are no rows of features.
+It is the same for one pass and for the loop: where the decoder took token ids, the embedding does, and the decoder
+takes what that made. A medium is optional: without it there are no rows of features.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +92,9 @@ def _component(member: Member) -> Component:
     sides: Ports = member.ports
     inputs = {name: contract(port) for name, port in sides.inputs.items()}
     outputs = {name: contract(port) for name, port in sides.outputs.items()}
-    roles = {name: role for name, role in _ROLES.items() if name in {**inputs, **outputs}}
+    roles: dict[str, PortRole] = {
+        name: role for name, role in _ROLES.items() if name in {**inputs, **outputs}
+    }
     return Component(
         implementation=Onnx(artifact=member.artifact),
         ports=ComponentPorts(inputs=inputs, outputs=outputs, roles=roles),

@@ -1,4 +1,4 @@
-"""METADATA_STATUS.md of a full package: what each version of the contract says of it, what it cannot, who has checked it."""
+"""METADATA_STATUS.md of a full package: what each version of the contract says, what it cannot, who has checked it."""
 
 from collections.abc import Iterator
 
@@ -25,9 +25,9 @@ def full_status(full: Full) -> str:
     }
     said = [f"## {title}\n\n{body}" for title, body in sections.items()]
     introduction = (
-        "`inference_metadata.yaml` was built in the form v1: one pass of all components. `inference_metadata.loop.yaml` "
-        f"is the loop around them. `{_CONVERT}` writes the form v1.8. All are derived from the ports of the graphs, from "
-        "config.json and from the files of tokenizer and processor."
+        "`inference_metadata.yaml` was built in the form v1: one pass of all components. "
+        f"`inference_metadata.loop.yaml` is the loop around them. `{_CONVERT}` writes the form v1.8. All are derived "
+        "from the ports of the graphs, from config.json and from the files of tokenizer and processor."
     )
     return "\n\n".join(["# Status of the inference metadata", introduction, *said]) + "\n"
 
@@ -49,7 +49,7 @@ def _stated(full: Full) -> Iterator[tuple[str, str]]:
 
 
 def _v18(full: Full) -> Iterator[str]:
-    yield "It is the loop, not the pass: the released runtime generates from nothing else. Its ends come from the runtime."
+    yield "It is the loop, not the pass: the released runtime generates from nothing else, and says the ends itself."
     yield "Texts of special tokens and the tokens around media are left out: it has ids alone, and keys for a few."
     if full.audio:
         yield (
@@ -76,4 +76,4 @@ def _clients(full: Full) -> Iterator[str]:
     if full.audio:
         yield "onnxruntime-genai 0.18 takes one recording in a prompt."
     yield "onnx-genai 0.1.0.dev6 takes one picture in a prompt, and no sound."
-    yield "cabochon's own runtime reads the graphs, their metadata properties and processor_config.json, not this document."
+    yield "cabochon's own runtime reads graphs, their metadata properties and processor_config.json, not this document."

@@ -3,14 +3,12 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from cabochon.metadata.ports import Port
 from cabochon.validation.caches import named
 from cabochon.validation.graph import Graph
 from cabochon.validation.opened import FED, LOOKUP, Opened
-from cabochon.validation.statements import entries
 
 __all__ = ["COMPONENTS", "MEDIA", "Assembled", "Joint", "assembled"]
 
@@ -57,7 +55,8 @@ class Assembled:
 
     def described(self, component: str) -> Mapping[str, Any]:
         """What config.json says of an encoder; {} where it has no such one."""
-        return entries(self.config, CONFIGS[component])
+        found = self.config.get(CONFIGS[component])
+        return found if isinstance(found, Mapping) else {}
 
     def size(self, component: str, port: str) -> int | None:
         """The last dimension of an input, where it is a number."""
@@ -84,8 +83,3 @@ def assembled(package: Opened) -> Assembled | None:
         return None
     graphs = {name: package.graphs[path] for name, path in COMPONENTS.items() if path in package.graphs}
     return Assembled(graphs, package.json("config.json") or {}, package.json("processor_config.json") or {})
-
-
-def component(path: str) -> str:
-    """The component whose graph lies there."""
-    return PurePosixPath(path).parent.name

@@ -86,4 +86,6 @@ def width_differs(package: Opened) -> Iterator[Found]:
         if port is None and expected:
             yield Found(f"{graph.path}: outputs", f"nothing of {name!r}", f"one, {expected} wide")
         elif port is not None and port.shape[-1:] != (expected,):
-            yield Found(f"{graph.path}: outputs.{name}", f"{port.shape[-1:]} wide", f"{expected}, as config.json says")
+            yield Found(
+                f"{graph.path}: outputs.{name}", f"{port.shape[-1:]} wide", f"{expected}, as config.json says"
+            )

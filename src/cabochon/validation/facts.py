@@ -14,13 +14,14 @@ import numpy as np
 from cabochon.gemma4 import TextConfig
 from cabochon.gemma4.config import FULL, SLIDING
 from cabochon.gemma4.drafter_names import ORDERING
+from cabochon.validation.assembled import assembled
 from cabochon.validation.attention_nodes import attention_nodes
 from cabochon.validation.caches import caches
 from cabochon.validation.graph import Graph
 from cabochon.validation.memo import once
 from cabochon.validation.opened import DECODER, DRAFTER, FED, LOOKUP, Opened
 
-__all__ = ["TABLE", "Decoded", "built", "decoded"]
+__all__ = ["TABLE", "Decoded", "built", "decoded", "parts"]
 
 TABLE = "model.embed_tokens.weight"  # the name that the tables of cabochon's packages have
 _KINDS = {SLIDING: "local_sliding", FULL: "global_full"}  # as provenance.json calls them
@@ -170,3 +171,14 @@ def _drafted(package: Opened) -> Decoded | None:
     graph = package.graphs.get(DECODER)
     own = graph is not None and graph.properties.get("cabochon.model") == DRAFTER
     return Decoded(graph, None) if graph and own else None
+
+
+def parts(package: Opened) -> tuple[Decoded, ...]:
+    """What holds for every graph with weights: operators, types and weights. Of a full package these are several."""
+    return once(package, _parts)
+
+
+def _parts(package: Opened) -> tuple[Decoded, ...]:
+    if found := assembled(package):
+        return tuple(Decoded(graph, None) for graph in found.graphs.values())
+    return tuple(found for found in (built(package),) if found)

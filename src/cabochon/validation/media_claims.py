@@ -52,7 +52,9 @@ def placeholder_differs(package: Opened) -> Iterator[Found]:
             continue
         real = ids.get(texts.get(f"{name}_token", ""))
         if real is not None and real != number:
-            yield Found(f"{CONFIG}: {key}", str(number), f"{real}, as the tokenizer has {texts[f'{name}_token']!r}")
+            yield Found(
+                f"{CONFIG}: {key}", str(number), f"{real}, as the tokenizer has {texts[f'{name}_token']!r}"
+            )
         said = inside(package.json(GENAI), "model", key)
         if said is not None and said != number:
             yield Found(f"{GENAI}: model.{key}", str(said), f"{number}, as {CONFIG} says")
@@ -91,11 +93,15 @@ def processor_differs(package: Opened) -> Iterator[Found]:
         for name in ("image_processor", "video_processor"):
             real = {"patch_size": found.patch, "pooling_kernel_size": pooling}
             yield from differing(f"{PROCESSOR}: {name}", inside(found.processor, name), real)
-        yield from differing(f"{CONFIG}: vision_config", found.config.get("vision_config"), {"patch_size": found.patch})
+        yield from differing(
+            f"{CONFIG}: vision_config", found.config.get("vision_config"), {"patch_size": found.patch}
+        )
         yield from _properties(found)
     if found.mels:
         real = {"feature_size": found.mels}
-        yield from differing(f"{PROCESSOR}: feature_extractor", inside(found.processor, "feature_extractor"), real)
+        yield from differing(
+            f"{PROCESSOR}: feature_extractor", inside(found.processor, "feature_extractor"), real
+        )
 
 
 def _properties(found: Assembled) -> Iterator[Found]:
@@ -135,19 +141,22 @@ def _programs(at: str, said: Preprocessing, image: Said, audio: Said) -> Iterato
     for medium, program in (("image", said.image), ("audio", said.audio)):
         for i, transform in enumerate(program.transforms if program else ()):
             stated = transform.model_dump(exclude_none=True)
-            yield from differing(f"{at}.{medium}.transforms[{i}]", stated, real.get((medium, transform.op), {}))
+            yield from differing(
+                f"{at}.{medium}.transforms[{i}]", stated, real.get((medium, transform.op), {})
+            )
 
 
 def _image_operations(said: Said) -> dict[str, dict[str, Any]]:
-    patch, pooling, tokens = (said.get(key) for key in ("patch_size", "pooling_kernel_size", "max_soft_tokens"))
+    patch, pooling, tokens = (
+        said.get(key) for key in ("patch_size", "pooling_kernel_size", "max_soft_tokens")
+    )
     budget = tokens * pooling**2 if isinstance(tokens, int) and isinstance(pooling, int) else None
     shape = {"patch_size": patch, "pooling_kernel_size": pooling, "max_patches": budget}
     return {
         "resize": shape if said.get("do_resize") else {"mode": NOTHING},
         "rescale": {"scale": said.get("rescale_factor") if said.get("do_rescale") else NOTHING},
         "normalize": {} if said.get("do_normalize") else {"mean": NOTHING},
-        "patchify": {"patch_size": patch, "merge_size": pooling},
-        "emit_patch_coordinates": {"coordinate_order": "xy"},
+        "patchify": {"patch_size": patch, "merge_size": pooling, "coordinate_order": "xy"},
         "pad": {"target_length": budget, "pad_value": 0.0},
     }
 
@@ -158,7 +167,8 @@ def _audio_operations(said: Said) -> dict[str, dict[str, Any]]:
     return {
         "resample": {"sample_rate": said.get("sampling_rate")},
         "downmix": {"channels": 1},
-        "log_mel": {key: said.get(name) for key, name in same.items()} | {"mel_scale": "htk", "window": "hann"},
+        "log_mel": {key: said.get(name) for key, name in same.items()}
+        | {"mel_scale": "htk", "window": "hann"},
     }
 
 
@@ -187,7 +197,9 @@ def _operations(name: str, data: Any, kind: str, real: Said) -> Iterator[Found]:
 def _walk(data: Any, at: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if isinstance(data, Mapping):
         yield at, data
-    for key, inner in data.items() if isinstance(data, Mapping) else enumerate(data) if isinstance(data, list) else ():
+    for key, inner in (
+        data.items() if isinstance(data, Mapping) else enumerate(data) if isinstance(data, list) else ()
+    ):
         yield from _walk(inner, f"{at}[{key}]" if isinstance(key, int) else f"{at}.{key}" if at else str(key))
 
 
@@ -228,7 +240,9 @@ def _ports(at: str, stated: Mapping[str, Any], graph: Graph) -> Iterator[Found]:
                 yield Found(f"{at}.{side}.{key}", repr(name), f"one of the {side} of {graph.path}")
         for port in real.values():
             if names and port.name not in names.values() and not port.optional:
-                yield Found(f"{at}.{side}", f"nothing of {port.name!r}", f"every one of the {side} of {graph.path}")
+                yield Found(
+                    f"{at}.{side}", f"nothing of {port.name!r}", f"every one of the {side} of {graph.path}"
+                )
 
 
 @rule("HON030", Severity.ERROR, (*NEEDS, "weights"))

@@ -153,7 +153,9 @@ def _fed(graph: Graph, port: str, feed: Feed) -> np.ndarray:
         return np.arange(feed.past, feed.past + feed.new)[None]
     shape = graph.ports.inputs[port].shape
     if shape[1:2] == ("sequence",):  # tokens that another graph embedded
-        return np.broadcast_to(np.float32(0), [1, feed.new, *(d if isinstance(d, int) else 1 for d in shape[2:])])
+        return np.broadcast_to(
+            np.float32(0), [1, feed.new, *(d if isinstance(d, int) else 1 for d in shape[2:])]
+        )
     if named(port):  # only its shape is asked for: no memory
         return np.broadcast_to(
             np.float32(0), [1, *(d if isinstance(d, int) else feed.room for d in shape[1:])]

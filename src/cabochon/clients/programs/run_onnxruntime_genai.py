@@ -35,13 +35,25 @@ def _play(model: Any, trial: Mapping[str, Any]) -> list[list[int]]:
     parameters.set_search_options(do_sample=False, batch_size=trial["rows"], max_length=trial["room"])
     generator, drawn = og.Generator(model, parameters), list[list[int]]()
     for verb, value in trial["steps"]:
-        if verb == "append":
+        if verb == "show":
+            generator.set_inputs(_prepared(model, value))
+        elif verb == "append":
             generator.append_tokens(np.array(value, np.int32))
         elif verb == "rewind":
             generator.rewind_to(value)
         else:
             drawn = _draw(generator, value)
     return drawn
+
+
+def _prepared(model: Any, value: Mapping[str, Any]) -> Any:
+    """A prompt and its files, as its own processor prepares them."""
+    how: dict[str, Any] = {}
+    if value["image"]:
+        how["images"] = og.Images.open(*value["image"])
+    if value["audio"]:
+        how["audios"] = og.Audios.open(*value["audio"])
+    return model.create_multimodal_processor()(value["text"], **how)
 
 
 def _draw(generator: Any, count: int) -> list[list[int]]:
