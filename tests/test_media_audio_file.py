@@ -107,6 +107,12 @@ def test_arrays(array: np.ndarray, expected: list[float]):
         ),
         (np.array([0.0, np.nan]), "audio: holds NaN or infinities\n  -> replace them with zeros"),
         (np.array([0.0, np.inf]), "audio: holds NaN or infinities"),
+        (np.array([[np.inf, -np.inf]]), "audio: holds NaN or infinities"),
+        (np.array([0.0, 1e300]), "audio: holds NaN or infinities"),
+        (
+            np.array([0.0, -20_000.0]),
+            "audio: holds floating point up to 20000; full scale is 1\n  -> divide by 32768",
+        ),
         (
             np.zeros((2, 5, 5)),
             r"audio: array of shape \[2, 5, 5\]; expected \[samples\] or \[samples, channels\]",

@@ -1,6 +1,6 @@
 """Against transformers' own processors, live.
 
-Its torchvision backend is what is equalled to the bit. Where torchvision is absent, its kernel, which is ATen's, is called
+Its torchvision backend is what is equalled to the bit. Where torchvision is absent, its kernel (ATen's) is called
 directly, and put in the place of Pillow's in the other backend.
 """
 

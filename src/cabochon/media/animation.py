@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cabochon.errors import RequestError
-from cabochon.media.footage import Video, kept, sampled
-from cabochon.media.image_file import open_picture, pixels
+from cabochon.media.footage import Video, check_pixels, kept, sampled
+from cabochon.media.image_file import frame_count, open_picture, pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -27,8 +27,9 @@ def is_picture(file: Any) -> bool:
 def read_animation(file: Any, at: str, count: int | None) -> Video:
     """`count` frames of it, or all; each is shown for as long as the file says. Raises RequestError."""
     with open_picture(file, at) as picture:
-        total = int(getattr(picture, "n_frames", 1))
+        total = frame_count(picture, at)
         indices = sampled(total, count)
+        check_pixels(total, picture.height, picture.width, at)
         shown = dict[int, float]()
         frames = kept(_animated(picture, total, set(indices), shown, at), len(indices), at)
     return Video(frames, tuple(shown[i] for i in indices), total)

@@ -12,13 +12,14 @@ from cabochon.errors import RequestError
 from cabochon.media.extras import require
 from cabochon.media.source import Source, name_of, opened
 
-__all__ = ["MAX_CHANNELS", "MAX_VALUES", "Audio", "load_audio"]
+__all__ = ["MAX_CHANNELS", "MAX_PEAK", "MAX_VALUES", "Audio", "load_audio"]
 
 Audio = Source | np.ndarray | tuple[np.ndarray, int]
 
 MAX_VALUES = (
     2**27
 )  # samples times channels decoded at once, 512 MB: 23 minutes of stereo at 48 kHz; a clip has 30 s
+MAX_PEAK = 100.0  # 40 dB above full scale: no recording, but integers that were never scaled
 MAX_CHANNELS = 64  # more is an array laid the other way round
 _RATES = (1, 2**31 - 1)
 
@@ -29,7 +30,7 @@ def load_audio(source: Audio, sampling_rate: int) -> np.ndarray:
     `source`: a path, bytes or an open file that libsndfile reads (WAV, FLAC, OGG, MP3 ...); a pair of an array and its
     rate; or an array, taken to be at `sampling_rate` as transformers takes it. Arrays are [samples] or
     [samples, channels]: int16, int32, uint8 and int8 at full scale, or floating point. Raises RequestError for
-    anything else, for no samples at all, for NaN and infinities, and for more than MAX_VALUES.
+    anything else, for no samples at all, for NaN, infinities and peaks above MAX_PEAK, and for more than MAX_VALUES.
     """
     at, rate = "audio", sampling_rate
     if isinstance(source, tuple):
@@ -41,12 +42,20 @@ def load_audio(source: Audio, sampling_rate: int) -> np.ndarray:
         samples, rate = _decoded(source, at)
     if not samples.size:
         raise RequestError("holds no samples", at=at)
-    mono = samples.mean(axis=1) if samples.ndim == 2 else samples
-    if not np.isfinite(mono).all():
+    with np.errstate(over="ignore", invalid="ignore"):  # of what is refused just below
+        mono = (samples.mean(axis=1) if samples.ndim == 2 else samples).astype(np.float32, copy=False)
+    _check_range(mono, at)
+    return _resampled(mono, rate, sampling_rate)
+
+
+def _check_range(samples: np.ndarray, at: str) -> None:
+    if not np.isfinite(samples).all():
         raise RequestError(
             "holds NaN or infinities", at=at, remedy="replace them with zeros if they are gaps"
         )
-    return _resampled(mono.astype(np.float32, copy=False), rate, sampling_rate)
+    if (peak := float(np.abs(samples).max())) > MAX_PEAK:
+        what = f"holds floating point up to {peak:g}; full scale is 1"
+        raise RequestError(what, at=at, remedy="divide by 32768 what was 16 bits, or give it as int16")
 
 
 def _pair(source: tuple[Any, ...]) -> tuple[np.ndarray, int]:
@@ -85,11 +94,26 @@ def _floats(array: np.ndarray, at: str) -> np.ndarray:
     return (centred / half).astype(np.float32)
 
 
+class _Patient:
+    """A file without a name, whose ending would be believed, and where seeking before the start is the start."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.read, self.readinto, self.tell = file.read, file.readinto, file.tell
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """As io.IOBase.seek."""
+        try:
+            return self._file.seek(offset, whence)
+        except (OSError, ValueError):
+            return self._file.seek(0)
+
+
 def _decoded(source: Any, at: str) -> tuple[np.ndarray, int]:
     library = require("soundfile", "reading sound")
     with opened(source, "audio", "an array or (array, sampling rate)") as file:
         try:
-            with library.SoundFile(file) as sound:
+            with library.SoundFile(_Patient(file)) as sound:
                 _check_values(sound.frames * sound.channels, at)
                 return sound.read(dtype="float32", always_2d=True), sound.samplerate
         except library.LibsndfileError as error:

@@ -26,7 +26,11 @@ def read_container(file: Any, at: str, count: int | None) -> Video:
             )
             frames = kept(decoded, len(indices), at)
             rate = float(stream.average_rate or ASSUMED_RATE)
-    except library.FFmpegError as error:
+    except RequestError:
+        raise
+    except (
+        Exception
+    ) as error:  # FFmpeg's own, and those of what it hands out, such as names that are not UTF-8
         what = f"is not a video of a known kind, or broken: {error}"
         raise RequestError(what, at=at, remedy="save it as MP4, or give its frames as images") from error
     if not frames:

@@ -7,10 +7,12 @@ import numpy as np
 
 from cabochon.errors import RequestError
 
-__all__ = ["ASSUMED_RATE", "MAX_FRAME_PIXELS", "Video", "kept", "sampled"]
+__all__ = ["ASSUMED_RATE", "MAX_FRAME_PIXELS", "Video", "check_pixels", "kept", "sampled"]
 
 ASSUMED_RATE = 24.0  # frames per second where nothing says it; transformers' number
-MAX_FRAME_PIXELS = 2**28  # of all frames kept: 32 frames of 3840 x 2160; 800 MB as RGB
+MAX_FRAME_PIXELS = (
+    2**28
+)  # of all frames kept, of an animation of all: 32 frames of 3840 x 2160; 800 MB as RGB
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,13 @@ def kept(frames: Iterable[np.ndarray], count: int, at: str) -> tuple[np.ndarray,
         if frame.shape != (first := result[0] if result else frame).shape:
             what = f"frame {len(result)} has {height} x {width} pixels, the first {first.shape[0]} x {first.shape[1]}"
             raise RequestError(f"{what}; expected one size", at=at)
-        if count * height * width > MAX_FRAME_PIXELS:
-            what = f"{count} frames of {height} x {width} pixels; {MAX_FRAME_PIXELS} pixels are taken in all"
-            raise RequestError(what, at=at, remedy="take fewer frames (num_frames), or scale it down")
+        check_pixels(count, height, width, at)
         result.append(frame)
     return tuple(result)
+
+
+def check_pixels(count: int, height: int, width: int, at: str) -> None:
+    """Refuse frames that are too many pixels in all."""
+    if count * height * width > MAX_FRAME_PIXELS:
+        what = f"{count} frames of {height} x {width} pixels; {MAX_FRAME_PIXELS} pixels are taken in all"
+        raise RequestError(what, at=at, remedy="take fewer frames (num_frames), or scale it down")

@@ -21,7 +21,16 @@ from cabochon.media.source import Source, name_of, opened
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-__all__ = ["FORMATS", "MAX_PIXELS", "Image", "load_image", "open_picture", "pixels", "rgb_array"]
+__all__ = [
+    "FORMATS",
+    "MAX_PIXELS",
+    "Image",
+    "frame_count",
+    "load_image",
+    "open_picture",
+    "pixels",
+    "rgb_array",
+]
 
 Image = Union[Source, np.ndarray, "Picture"]
 
@@ -54,8 +63,8 @@ def load_image(source: Image, *, first_frame: bool = False) -> np.ndarray:
         opened(source, "image", "an array [H, W, 3] or a Pillow image") as file,
         open_picture(file, at) as picture,
     ):
-        frames = getattr(picture, "n_frames", 1)
-        if frames > 1 and not first_frame and picture.format not in _SEVERAL_IMAGES:
+        frames = 1 if first_frame or picture.format in _SEVERAL_IMAGES else frame_count(picture, at)
+        if frames > 1:
             what = f"is {picture.format} with {frames} frames; an image is one"
             raise RequestError(what, at=at, remedy="give it as a video, or save the frame that is meant")
         return pixels(picture, at)
@@ -78,6 +87,14 @@ def open_picture(file: Any, at: str) -> "Picture":
         raise RequestError(f"cannot be opened: {error}", at=at, remedy=_BROKEN) from error
     _check_size(picture.width, picture.height, at)
     return picture
+
+
+def frame_count(picture: "Picture", at: str) -> int:
+    """Frames or pages of the file, all of which are looked at to know it."""
+    try:
+        return int(getattr(picture, "n_frames", 1))
+    except Exception as error:  # see open_picture
+        raise RequestError(f"its frames cannot be counted: {error}", at=at, remedy=_BROKEN) from error
 
 
 def pixels(picture: "Picture", at: str) -> np.ndarray:
