@@ -1,7 +1,7 @@
 """The workflow followed step by step: which values exist where, of which kind, and what does not fit on the way."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cabochon.metadata.document import (
@@ -47,6 +47,12 @@ class Kind:
     def scalar(self) -> bool:
         """One value: [] or [1]."""
         return self.rank in (None, 0) or (self.rank == 1 and (self.shape is None or self.shape[0] == 1))
+
+    def where(self, said: Mapping[str, int | str]) -> "Kind":
+        """The same with the dimensions that its symbols stand for, of those that are said."""
+        if self.shape is None:
+            return self
+        return replace(self, shape=tuple(said.get(d, d) if isinstance(d, str) else d for d in self.shape))
 
 
 Scope = dict[str, Kind]
@@ -171,11 +177,13 @@ class Flow:
         if step.component not in self.workflow.components:
             self._fault("REF004", f"{at}.component", repr(step.component), "a component of this workflow")
         ends = self.ends.get(step.component)
+        said: dict[str, int | str] = {}
         for port, name in step.inputs.items():
             where = f"{at}.inputs.{port}"
             value = self._take(scope, name, where)
             if ends and self._known(port, ends[0], step.component, where):
                 self._fits(where, name, value, ends[0][port])
+                said = dict(_meanings(value, ends[0][port])) | said
         for port in [p for p, wanted in ends[0].items() if not wanted.optional] if ends else []:
             if port not in step.inputs:
                 self._fault(
@@ -187,7 +195,8 @@ class Flow:
         for port, name in step.outputs.items():
             where = f"{at}.outputs.{port}"
             known = ends and self._known(port, ends[1], step.component, where)
-            self._make(scope, name, ends[1][port] if ends and known else Kind("", None, None), where)
+            made = ends[1][port].where(said) if ends and known else Kind("", None, None)
+            self._make(scope, name, made, where)
 
     def _known(self, port: str, known: Mapping[str, Kind], component: str, at: str) -> bool:
         if port not in known:
@@ -282,6 +291,13 @@ class Flow:
             for one in made[1:]:
                 self._fits(where, name, one, made[0])
             self._make(scope, name, made[0] if made else Kind("", None, None), where)
+
+
+def _meanings(value: Kind | None, port: Kind) -> Iterator[tuple[str, int | str]]:
+    """What the symbols of a port stand for, given this value."""
+    for symbol, dimension in zip(port.shape or (), (value and value.shape) or (), strict=False):
+        if isinstance(symbol, str) and symbol and dimension:
+            yield symbol, dimension
 
 
 def _axis(cell: Cell) -> int | None:

@@ -39,7 +39,9 @@ def mentions(package: "Opened") -> Iterator[Mention]:
                 yield Mention(f"{name}: {at}", ".", value)
     for name in _JSON_FILES:
         for at, key, value in _strings(package.json(name), ""):
-            if key.endswith("filename"):
+            if key.endswith("filename") and (
+                value or key != "config_filename"
+            ):  # "": no processor is to be opened
                 yield Mention(f"{name}: {at}", ".", value)
     yield from _provenance(package)
 

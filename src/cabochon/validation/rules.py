@@ -50,7 +50,7 @@ _MORE = {
         "HON",
     ),
     "kernel_limits": "RUN",
-    "drafter_behaviour": "BEH",
+    **dict.fromkeys(("drafter_behaviour", "media_behaviour"), "BEH"),
 }
 MODULES = {module: family for family, module in FAMILIES.items()} | _MORE
 NEEDS = {

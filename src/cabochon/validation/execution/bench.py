@@ -9,6 +9,7 @@ import numpy as np
 
 from cabochon.errors import CabochonError, PackageError
 from cabochon.metadata.document import Component, Document, Group, Workflow
+from cabochon.metadata.ports import Port
 from cabochon.validation.execution.decoder import Decoder
 from cabochon.validation.execution.driven import AHEAD, MOST, Driven
 from cabochon.validation.execution.runner import UNDRIVEN, Runner, natural, undriven, unfeedable
@@ -98,6 +99,8 @@ def _put(made: Bench, name: str, component: Component, graph: Graph) -> None:
         graph.properties.get("cabochon.mask", ""),
         _vocabulary(component, graph, made.document),
         {},
+        _embedder(made, graph),
+        _placeholders(made.package) if "inputs_embeds" in graph.ports.inputs else (),
     )
     if not decoder.held or not (decoder.port("token_ids") or decoder.port("inputs_embeds")):
         return
@@ -111,6 +114,38 @@ def _put(made: Bench, name: str, component: Component, graph: Graph) -> None:
     first = one.decoder.fed([one.ids(3), one.ids(1)])  # what cannot run at all is found here, once
     if first.outputs or first.state.cells:
         made.driven[name] = one
+
+
+def _embedder(made: Bench, graph: Graph) -> Callable[[np.ndarray], dict[str, np.ndarray]] | None:
+    """What makes of ids the embeddings that a graph takes: a component that takes ids, and rows of features or none."""
+    if "inputs_embeds" not in graph.ports.inputs:
+        return None
+    makers = (g for g in made.package.components.values() if "inputs_embeds" in g.ports.outputs)
+    maker = next((g for g in makers if "input_ids" in g.ports.inputs), None)
+    if maker is None:
+        return None
+    runner, others = (
+        made.runner(maker),
+        [port for name, port in maker.ports.inputs.items() if name != "input_ids"],
+    )
+    nothing = {port.name: _no_rows(port) for port in others}
+
+    def embed(ids: np.ndarray) -> dict[str, np.ndarray]:
+        found = runner.run({"input_ids": ids.astype(maker.ports.inputs["input_ids"].dtype), **nothing})
+        return {name: value for name, value in found.items() if name in graph.ports.inputs}
+
+    return embed
+
+
+def _placeholders(package: Opened) -> tuple[int, ...]:
+    """The tokens of config.json that stand for media."""
+    said = package.json("config.json") or {}
+    ids = (said.get(f"{medium}_token_id") for medium in ("image", "video", "audio"))
+    return tuple(number for number in ids if isinstance(number, int))
+
+
+def _no_rows(port: Port) -> np.ndarray:
+    return np.zeros([d if isinstance(d, int) else 0 for d in port.shape], port.dtype)
 
 
 def _vocabulary(component: Component, graph: Graph, document: Document) -> int:

@@ -52,7 +52,9 @@ class Step(NamedTuple):
 class Decoder:
     """A component with cells of its own. `mask`: how real tokens may lie, "" where the graph does not say.
 
-    `vocabulary` bounds the ids that are fed; `defaults` are values for inputs without a role, by port.
+    `vocabulary` bounds the ids that are fed; `defaults` are values for inputs without a role, by port; `embed` makes of
+    ids [B, S] what the graph takes for them where another component does that, and `placeholders` are the ids that need
+    something there which is no word.
     """
 
     name: str
@@ -62,6 +64,8 @@ class Decoder:
     mask: str
     vocabulary: int
     defaults: Mapping[str, np.ndarray]
+    embed: Callable[[np.ndarray], Mapping[str, np.ndarray]] | None = None
+    placeholders: tuple[int, ...] = ()
 
     @cached_property
     def held(self) -> tuple[Held, ...]:
@@ -126,6 +130,8 @@ class Decoder:
     def feeds(self, state: State, ids: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
         """What the graph is fed. Optional inputs are left out."""
         given = {held.alias.input: state.cells[held.cell] for held in self.held} | dict(self.defaults)
+        if self.embed:
+            given |= self.embed(ids)
         for name, port in self.runner.graph.ports.inputs.items():
             if name not in given and not port.optional:
                 given[name] = self._value(port, ids, mask)

@@ -43,9 +43,10 @@ class Driven:
         return tuple(n for n in self.wanted if n + AHEAD > self.most)
 
     def ids(self, count: int, rows: int = 1, turn: int = 0) -> np.ndarray:
-        """Random ids [rows, count]: the same for the same arguments."""
+        """Random ids [rows, count], of words alone: the same for the same arguments."""
         rng = np.random.default_rng((SEED, turn))
-        return np.ascontiguousarray(rng.integers(0, self.decoder.vocabulary, (rows, MOST))[:, :count])
+        ids = rng.integers(0, self.decoder.vocabulary, (rows, MOST))[:, :count]
+        return np.ascontiguousarray(np.where(np.isin(ids, self.decoder.placeholders), 0, ids))
 
     @cached_property
     def half(self) -> bool:

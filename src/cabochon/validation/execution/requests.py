@@ -1,6 +1,6 @@
 """What a workflow is fed, and what must come of it: the decoder driven directly is the measure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,12 +29,26 @@ _GREEDY = {
 
 def impossible(one: Described) -> str:
     """Why the steps of a document cannot be carried out here; "" where they can."""
-    others = [name for name, c in one.workflow.components.items() if c.implementation.kind != "onnx"]
+    optional = {given.present_as for given in one.workflow.inputs.values() if given.present_as}
+    brought = {name for name, c in one.workflow.components.items() if c.implementation.kind != "onnx"}
+    others = [name for name in _run_without(one.workflow.steps, optional) if name in brought]
     if others:
         return f"{one.name}: the runtime brings {', '.join(others)}, not the package"
     roles = {role for c in one.workflow.components.values() for role in c.ports.roles.values()}
     makes_tokens = any(output.role == "tokens" for output in one.workflow.outputs.values())
     return f"{one.name}: no port has the role logits" if makes_tokens and "logits" not in roles else ""
+
+
+def _run_without(steps: Iterable[Any], optional: Collection[str]) -> Iterator[str]:
+    """The components that run where nothing of what is `optional` is present."""
+    for step in steps:
+        if step.kind == "invoke":
+            yield step.component
+        elif step.kind == "branch":
+            taken = [] if step.predicate in optional else list(step.cases.values())
+            yield from _run_without([*taken, *([step.default] if step.default else [])], optional)
+        elif step.kind in ("sequence", "loop"):
+            yield from _run_without([*getattr(step, "setup", ()), *step.steps], optional)
 
 
 def carried_out(bench: Bench, one: Described, driven: Driven) -> Iterator[tuple[str, str, str]]:
@@ -64,7 +78,9 @@ class Request:
         """What the steps emit. Raises PackageError for a step that cannot be carried out."""
         workflow = self.document.workflow
         runners = {name: self.bench.runner(graph) for name, graph in self.document.graphs.items()}
-        inputs = {name: self.value(name, given) for name, given in workflow.inputs.items()}
+        given = {name: each for name, each in workflow.inputs.items() if not each.present_as}
+        inputs = {name: self.value(name, each) for name, each in given.items()}
+        inputs |= {each.present_as: np.array(False) for each in workflow.inputs.values() if each.present_as}
         return Execution(workflow, runners, inputs, self.document.at()).run()
 
     def value(self, name: str, given: Input) -> np.ndarray:
