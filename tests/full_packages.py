@@ -1,66 +1,21 @@
-"""Full packages of the tiny checkpoint with its towers, each built once a session, and what was recorded of it."""
+"""What tests of full packages share: media, recorded and made up, and messages that hold them."""
 
-import shutil
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
-import cabochon
-from cabochon.checkpoint import open_checkpoint
-from cabochon.dialects import TARGETS
-from cabochon.gemma4 import full_tensors, read_full_config, trace_full
-from cabochon.recipes import PRECISIONS
 from cabochon.runtime import Medium, Model
-from full_graphs import big
 from packages import TINY, Packages
 
 REF = TINY / "ref"
-SEED = 5  # of "big", as tests/record_full.py writes it
 IMAGE, VIDEO, AUDIO = 8, 13, 11
 BEGIN_IMAGE, END_IMAGE, BEGIN_AUDIO, END_AUDIO = 7, 9, 10, 12
 GREEDY: Any = {"greedy": True, "ignore_eos": True, "max_new_tokens": 16}
 
 
-def full(packages: Packages, target: str = "default", precision: str = "f32", source: str = "target") -> Path:
-    """The package of the tiny target, or of "big", in which the tokens of an image see each other."""
-    out = packages.root / f"full-{source}-{target}-{precision}"
-    if not out.exists() and source == "target":
-        cabochon.build(
-            TINY / source, out, model="full", target=target, precision=precision, license="apache-2.0"
-        )
-    elif not out.exists():
-        _traced(_big(packages), out, target, precision)
-    return out
-
-
-def _big(packages: Packages) -> Path:
-    folder = packages.root / "big"
-    return folder if folder.exists() else big(folder, SEED)
-
-
-def _traced(source: Path, out: Path, target: str, precision: str) -> None:
-    """The graphs and the files that a runtime reads, and nothing else of a package."""
-    checkpoint = open_checkpoint(source)
-    config = read_full_config(checkpoint.config)
-    tensors = full_tensors(checkpoint.tensors, config).used
-    shutil.copytree(source, out, ignore=shutil.ignore_patterns("*.safetensors"))
-    for name, model in trace_full(config, tensors, TARGETS[target], PRECISIONS[precision]).items():
-        (out / name).mkdir()
-        (out / name / "model.onnx").write_bytes(ir.to_proto(model).SerializeToString())
-
-
-@cache
-def full_model(packages: Packages, *how: str) -> Model:
-    """The loaded package."""
-    return cabochon.load(full(packages, *how), threads=1, provider="cpu")
-
-
 def fresh(packages: Packages, *how: str) -> Model:
-    """The same with nothing kept from a test before."""
-    model = full_model(packages, *how)
+    """The loaded package with nothing kept from a test before."""
+    model = packages.model(*how)
     model.forget()
     return model
 

@@ -1,6 +1,5 @@
 """A full package: text, images, sound and video on every target, in turns, chunks, batches and rounds."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,8 @@ from full_packages import (
     END_IMAGE,
     GREEDY,
     IMAGE,
-    REF,
     VIDEO,
     fresh,
-    full,
-    full_model,
     picture,
     recorded_inputs,
     recorded_media,
@@ -33,8 +29,7 @@ from packages import TINY, Packages
 
 TARGETS = ("default", "onnx-standard", "cuda", "webgpu")
 NAMES = ("text", "text_long", "image", "audio")
-RECORDED = json.loads((REF / "full.json").read_text())
-SOURCES = ("target", "big")
+SOURCES = ("tiny-full", "big-full")
 
 
 def close(a: Any, b: Any) -> None:
@@ -47,7 +42,7 @@ def close(a: Any, b: Any) -> None:
 def test_greedy_ids_are_the_recorded_ones(
     packages: Packages, recorded: Any, target: str, chunk: int, name: str
 ):
-    model, known = fresh(packages, target), recorded[f"target/{name}"]
+    model, known = fresh(packages, "tiny-full", target), recorded[f"target/{name}"]
     answer = model.generate(known["prompt"], prefill_chunk=chunk, **recorded_media(model, name), **GREEDY)
     assert answer.ids == known["tokens"]
     assert answer.prompt_ids == known["prompt"]
@@ -55,27 +50,8 @@ def test_greedy_ids_are_the_recorded_ones(
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", [name for name, known in RECORDED.items() if "prompt" in known])
-def test_prompts_with_media_are_those_of_the_reference(packages: Packages, target: str, name: str):
-    """From text and arrays on: processors, placeholders, encoders and all."""
-    known, arrays = RECORDED[name], np.load(REF / "full.npz")
-    given = {
-        kind: [arrays[f"{name}/{kind}/{n}"] for n in range(known[kind])]
-        for kind in ("images", "audio", "frames")
-    }
-    media = {"images": given["images"], "audio": [(clip, 16_000) for clip in given["audio"]]}
-    media |= {"videos": [given["frames"]] if given["frames"] else []}
-    model = fresh(packages, target, "f32", known["checkpoint"])
-    answer = model.generate(known["text"], parse_special=True, **media, **GREEDY)
-    assert answer.prompt_ids == known["prompt"]
-    assert answer.ids == known["tokens"]
-    logits = model.forward(known["prompt"], **media).logits
-    close(logits[-8:], arrays[f"{name}/logits"])
-
-
-@pytest.mark.parametrize("target", TARGETS)
 def test_features_and_logits_are_the_recorded_ones(packages: Packages, target: str):
-    model, two = full_model(packages, target), recorded_inputs("two")
+    model, two = packages.model("tiny-full", target), recorded_inputs("two")
     media = model.encode_images(two["pixel_values"], two["image_position_ids"])
     assert [m.tokens for m in media] == [51, 60]
     close(np.concatenate([m.features for m in media]), two["features"])
@@ -90,7 +66,7 @@ def test_features_and_logits_are_the_recorded_ones(packages: Packages, target: s
 
 @pytest.mark.parametrize("target", ["default", "cuda"])
 def test_without_media_it_is_the_text_package(packages: Packages, target: str):
-    whole, text = fresh(packages, target), packages.model("tiny", target)
+    whole, text = fresh(packages, "tiny-full", target), packages.model("tiny", target)
     text.forget()
     for prompt in ("Hello", "The quick brown fox. " * 9, [{"role": "user", "content": "Hello <|image|>"}]):
         asked = {**GREEDY, "max_new_tokens": 30}
@@ -105,7 +81,7 @@ def test_without_media_it_is_the_text_package(packages: Packages, target: str):
 @pytest.mark.parametrize("target", ["default", "cuda", "webgpu"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_batches_of_different_images_equal_single_runs(packages: Packages, target: str, source: str):
-    model = fresh(packages, target, "f32", source)
+    model = fresh(packages, source, target)
     prompts = [
         said(picture(1), "What is this?"),
         said("Hello"),
@@ -119,7 +95,7 @@ def test_batches_of_different_images_equal_single_runs(packages: Packages, targe
 
 
 def test_features_go_through_a_batch_row_by_row(packages: Packages):
-    model = full_model(packages)
+    model = packages.model("tiny-full")
     rows = [model.prompt_ids(said(picture(seed), "x")) for seed in (1, 2)]
     both = model.state().step(rows, keep=0).logits
     for row, logits in zip(rows, both, strict=True):
@@ -127,7 +103,7 @@ def test_features_go_through_a_batch_row_by_row(packages: Packages):
 
 
 def test_media_for_several_prompts_are_lists_of_them(packages: Packages):
-    model = fresh(packages)
+    model = fresh(packages, "tiny-full")
     prompts = ["<|image|> one", "two", "<|image|><|image|> three"]
     pictures = [[picture(1)], [], [picture(2), picture(3)]]
     answers = model.generate(prompts, images=pictures, **GREEDY)
@@ -141,7 +117,7 @@ def test_media_for_several_prompts_are_lists_of_them(packages: Packages):
 @pytest.mark.parametrize("source", SOURCES)
 def test_another_image_of_the_same_size_equals_a_cold_run(packages: Packages, target: str, source: str):
     """The token ids of both turns are the same. Short enough that nothing was evicted: the words before are reused."""
-    model = fresh(packages, target, "f32", source)
+    model = fresh(packages, source, target)
     first, second, again = (
         model.generate("Hello <|image|> you", images=[small(model, seed)], **{**GREEDY, "max_new_tokens": 9})
         for seed in (1, 2, 2)
@@ -158,7 +134,7 @@ def test_another_image_of_the_same_size_equals_a_cold_run(packages: Packages, ta
 @pytest.mark.parametrize("target", ["default", "cuda"])
 def test_another_long_image_equals_a_cold_run(packages: Packages, target: str):
     """The window has wrapped many times within the picture."""
-    model = fresh(packages, target)
+    model = fresh(packages, "tiny-full", target)
     first = model.generate(said("See: ", picture(1), " What is this?"), **GREEDY)
     second = model.generate(said("See: ", picture(2), " What is this?"), **GREEDY)
     assert first.prompt_ids == second.prompt_ids
@@ -173,7 +149,7 @@ def test_a_next_turn_goes_on_behind_the_image(
     packages: Packages, source: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The same picture is read again from the messages; it is neither encoded nor fed again."""
-    model = fresh(packages, "default", "f32", source)
+    model = fresh(packages, source)
     turns = said(picture(1), "What is this?")
     first = model.generate(turns, **GREEDY)
     turns += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "And now?"}]
@@ -190,19 +166,19 @@ def test_a_next_turn_goes_on_behind_the_image(
 @pytest.mark.parametrize("target", ["default", "cuda", "webgpu"])
 @pytest.mark.parametrize("chunk", [1, 7, 64, 512])
 def test_an_image_whose_tokens_see_each_other_is_fed_whole(packages: Packages, target: str, chunk: int):
-    model = full_model(packages, target, "f32", "big")
+    model = packages.model("big-full", target)
     assert model.session.ports.whole_images
     two = recorded_inputs("two")
     given = recorded_media(model, "two")
     whole = model.forward(two["input_ids"][0], **given)
     close(model.forward(two["input_ids"][0], chunk=chunk, **given).logits, whole.logits)
-    assert not full_model(packages, target).session.ports.whole_images
+    assert not packages.model("tiny-full", target).session.ports.whole_images
 
 
 @pytest.mark.parametrize("cut", [5, 30, 60, 64])
 @pytest.mark.parametrize("source", SOURCES)
 def test_rewinding_into_an_image_equals_a_cold_run(packages: Packages, source: str, cut: int):
-    model = full_model(packages, "default", "f32", source)
+    model = packages.model(source)
     ids = model.prompt_ids(said(picture(1), "What is this?"))
     state, cold = model.state(), model.state()
     state.prefill(ids)
@@ -213,7 +189,7 @@ def test_rewinding_into_an_image_equals_a_cold_run(packages: Packages, source: s
 
 def test_a_prompt_that_ends_in_an_image(packages: Packages):
     """What is kept of a turn before may not be the first half of a picture."""
-    model = fresh(packages, "default", "f32", "big")
+    model = fresh(packages, "big-full")
     asked = {**GREEDY, "max_new_tokens": 9}
     ids = model.prompt_ids("Hello <|image|> you", images=[small(model, 1, 3, 2)])
     end = ids.index(END_IMAGE)
@@ -226,7 +202,7 @@ def test_a_prompt_that_ends_in_an_image(packages: Packages):
 
 
 def test_a_generated_placeholder_is_padding(packages: Packages):
-    model = full_model(packages)
+    model = packages.model("tiny-full")
     ids = model.prompt_ids("Hello")
     for token in (IMAGE, VIDEO, AUDIO):
         state, other = model.state(), model.state()
@@ -236,7 +212,7 @@ def test_a_generated_placeholder_is_padding(packages: Packages):
 
 
 def test_video_placeholders_take_frames(packages: Packages):
-    model = fresh(packages)
+    model = fresh(packages, "tiny-full")
     frames = recorded_media(model, "two")["images"]
     ids = recorded_inputs("two")["input_ids"][0]
     as_images = model.generate(ids, images=frames, **GREEDY)
@@ -248,7 +224,7 @@ def test_video_placeholders_take_frames(packages: Packages):
 
 
 def test_encoders_are_opened_when_something_comes(packages: Packages):
-    model = cabochon.load(full(packages), threads=1, provider="cpu")
+    model = cabochon.load(packages("tiny-full"), threads=1, provider="cpu")
     encoders: Encoders = model.session.embedder.encoders
     model.generate("Hello", **GREEDY)
     assert encoders._graphs == {}
@@ -259,7 +235,7 @@ def test_encoders_are_opened_when_something_comes(packages: Packages):
 
 
 def test_the_same_picture_is_encoded_once(packages: Packages, monkeypatch: pytest.MonkeyPatch):
-    model, groups = fresh(packages), list[int]()
+    model, groups = fresh(packages, "tiny-full"), list[int]()
     real = Encoders._encode
     monkeypatch.setattr(
         Encoders, "_encode", lambda self, group: (groups.append(len(group)), real(self, group))[1]
@@ -270,7 +246,7 @@ def test_the_same_picture_is_encoded_once(packages: Packages, monkeypatch: pytes
 
 def test_features_and_tokens_may_be_given_back(packages: Packages, recorded: Any):
     """Features made elsewhere stand for their image; soft tokens are a prompt."""
-    model, known = fresh(packages), recorded["target/image"]
+    model, known = fresh(packages, "tiny-full"), recorded["target/image"]
     (medium,) = recorded_media(model, "image")["images"]
     elsewhere = Medium.encoded("vision_encoder", medium.features.copy())
     assert model.generate(known["prompt"], images=[elsewhere], **GREEDY).ids == known["tokens"]
@@ -294,7 +270,7 @@ def test_features_and_tokens_may_be_given_back(packages: Packages, recorded: Any
     ],
 )
 def test_as_many_placeholders_as_media(packages: Packages, prompt: Any, given: Any, message: str):
-    model = full_model(packages)
+    model = packages.model("tiny-full")
     options = {name: [picture(n) for n in range(count)] for name, count in given.items()}
     with pytest.raises(RequestError) as caught:
         model.generate(prompt, **options)
@@ -303,12 +279,12 @@ def test_as_many_placeholders_as_media(packages: Packages, prompt: Any, given: A
 
 def test_media_are_not_read_where_their_number_is_wrong(packages: Packages):
     with pytest.raises(RequestError, match=r"0 placeholders <\|image\|> and 1 images"):
-        full_model(packages).generate("Hi", images=["/nowhere.png"])
+        packages.model("tiny-full").generate("Hi", images=["/nowhere.png"])
 
 
 @pytest.mark.parametrize("name", ["embedding", "vision_encoder", "audio_encoder"])
 def test_a_missing_component_is_named(packages: Packages, tmp_path: Path, name: str):
-    folder = shutil.copytree(full(packages), tmp_path / "p")
+    folder = shutil.copytree(packages("tiny-full"), tmp_path / "p")
     shutil.rmtree(folder / name)
     with pytest.raises(PackageError, match=rf"a full package without {name}/model\.onnx"):
         cabochon.load(folder)
@@ -318,17 +294,17 @@ def test_a_missing_component_is_named(packages: Packages, tmp_path: Path, name: 
 
 
 def test_components_of_another_build_are_refused(packages: Packages, tmp_path: Path):
-    folder = shutil.copytree(full(packages), tmp_path / "p")
+    folder = shutil.copytree(packages("tiny-full"), tmp_path / "p")
     for name, target in (("vision_encoder", "cuda"), ("embedding", "onnx-standard")):
         shutil.rmtree(folder / name)
-        shutil.copytree(full(packages, target) / name, folder / name)
+        shutil.copytree(packages("tiny-full", target) / name, folder / name)
     with pytest.raises(PackageError) as caught:
         cabochon.load(folder)
     assert "embedding/model.onnx: metadata: cabochon.target is 'onnx-standard'; expected 'default'" in str(
         caught.value
     )
     shutil.rmtree(folder / "embedding")
-    shutil.copytree(full(packages) / "embedding", folder / "embedding")
+    shutil.copytree(packages("tiny-full") / "embedding", folder / "embedding")
     model = cabochon.load(folder, threads=1, provider="cpu")
     with pytest.raises(
         PackageError, match=r"vision_encoder/model\.onnx: metadata: cabochon\.target is 'cuda'"
@@ -339,7 +315,7 @@ def test_components_of_another_build_are_refused(packages: Packages, tmp_path: P
 
 def test_a_decoder_by_itself_is_refused(packages: Packages):
     with pytest.raises(PackageError, match=r"decoder/model\.onnx"):
-        cabochon.runtime.Session(full(packages) / "decoder" / "model.onnx", threads=1)
+        cabochon.runtime.Session(packages("tiny-full") / "decoder" / "model.onnx", threads=1)
 
 
 @pytest.mark.parametrize(
@@ -358,14 +334,14 @@ def test_a_text_package_encodes_nothing(packages: Packages):
         model.encode_images(made["pixel_values"], made["image_position_ids"])
     with pytest.raises(RequestError, match="this is a text package"):
         model.encode_audio(np.ones((1, 9, 16)), np.ones((1, 9), bool))
-    ids = full_model(packages).prompt_ids(said(picture(1), "x"))
+    ids = packages.model("tiny-full").prompt_ids(said(picture(1), "x"))
     with pytest.raises(RequestError, match="this is a text package"):
         State(model.session).step([ids])
 
 
 @pytest.mark.parametrize("target", ["default", "cuda"])
 def test_f16(packages: Packages, target: str):
-    model, exact = full_model(packages, target, "f16"), full_model(packages, target)
+    model, exact = packages.model("tiny-full", target, "f16"), packages.model("tiny-full", target)
     ids, given = recorded_inputs("image")["input_ids"][0], recorded_media(model, "image")
     assert given["images"][0].features.dtype == np.float16
     logits = model.forward(ids, **given).logits
