@@ -27,12 +27,16 @@ def versions(*more: str) -> dict[str, str]:
 
 
 def identity(package: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What ties evidence to what it was measured on: target, precision, hashes of graph and weights."""
+    """What ties evidence to what it was measured on: target, precision, hashes of graph and weights.
+
+    Those of the components where the package has several and none in its root.
+    """
     found = sorted([*package.glob("model.onnx*"), *package.glob("*.safetensors")])
+    found = found or sorted([*package.glob("*/model.onnx"), *package.glob("*/*.data")])
     return {
         "target": metadata.get("cabochon.target"),
         "precision": metadata.get("cabochon.precision"),
-        "sha256": {path.name: files.sha256(path) for path in found},
+        "sha256": {path.relative_to(package).as_posix(): files.sha256(path) for path in found},
     }
 
 

@@ -15,7 +15,7 @@ from cabochon.parity.prompts import Prompt, prompts
 from cabochon.parity.ranges import measure
 from cabochon.parity.reference import Recording, record
 from cabochon.parity.subject import Subject
-from cabochon.parity.widened import is_drafter, read_graph, widen
+from cabochon.parity.widened import is_drafter, is_full, read_graph, widen
 
 __all__ = ["check"]
 
@@ -45,7 +45,8 @@ def check(
     """Compares a package with the checkpoint it was built from and writes evidence/*.json into it.
 
     L4: logits and the hidden tap of one forward pass per prompt. L5: `new_tokens` (at least 32) greedy
-    tokens. f32 and f16 packages run as they are; bf16 packages (no onnxruntime runs them on a CPU) and f16
+    tokens. Of a full package L4 is each component by itself, fed what the reference's was, and the whole from text and
+    media to logits; what its processors make of media is compared too. f32 and f16 packages run as they are; bf16 packages (no onnxruntime runs them on a CPU) and f16
     packages run as f32 twins as well. `known` compares with published answers instead, without torch.
     A drafter, alone or in a pair, is compared with two checkpoints: `source` is its target's, `assistant` its own.
     L4 is one step on the target's real states, L5 the rounds of assisted generation.
@@ -55,7 +56,8 @@ def check(
     Raises ParityError where nothing could be compared; a comparison that fails is a verdict, not an error.
     """
     package = Path(package)
-    drafter = is_drafter(package)
+    full = is_full(package)
+    drafter = not full and is_drafter(package)
     if drafter and (assistant is None or source is None or known):
         raise ParityError(
             "a drafter is compared with two checkpoints, and with no published answers",
@@ -78,8 +80,12 @@ def check(
             new_tokens=new_tokens, threads=threads, scratch=scratch, progress=progress,
         )  # fmt: skip
     checkpoint = open_checkpoint(source)
-    metadata = _matching(package, checkpoint.config)
+    metadata = _matching(package / "decoder" if full else package, checkpoint.config)
     with tempfile.TemporaryDirectory(prefix="cabochon-parity-", dir=scratch) as place:
+        if full:
+            from cabochon.parity.full import Full
+
+            return Full(package, checkpoint, metadata, new_tokens, threads, Path(place), progress).check()
         return _check(package, checkpoint, metadata, new_tokens, threads, Path(place), progress)
 
 

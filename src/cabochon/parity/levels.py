@@ -1,7 +1,8 @@
 """L4 (one forward pass) and L5 (greedy generation): a decoder against recorded answers of the reference."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from cabochon.parity.prompts import Prompt
 from cabochon.parity.reference import Answer
 from cabochon.parity.subject import Subject
 
-__all__ = ["STRICT", "Compared", "Generated", "Trial", "generated", "halves", "run", "twice"]
+__all__ = ["STRICT", "Compared", "Generated", "Trial", "followed", "generated", "halves", "run", "twice"]
 
 STRICT = Threshold(
     relative=1e-4,
@@ -138,15 +139,38 @@ def _compared(
     )
 
 
+class Greedy(Protocol):
+    """What generates: a decoder driven by its ports, or a whole package."""
+
+    def greedy(self, ids: Sequence[int], n: int) -> list[int]:
+        """The `n` likeliest tokens, one after the other."""
+        ...
+
+    def along(self, ids: Sequence[int], tokens: Sequence[int]) -> Iterator[np.ndarray]:
+        """The logits [V] from which each of `tokens` would be chosen, when all before it were fed."""
+        ...
+
+
 def generated(
-    subject: Subject, ids: Sequence[int], expected: Sequence[int], margins: Iterable[float], noise: float
+    subject: Greedy, ids: Sequence[int], expected: Sequence[int], margins: Iterable[float], noise: float
 ) -> Generated:
     """The subject's greedy tokens, the reference's, and where they disagree along the reference's way."""
-    tokens = tuple(subject.greedy(ids, len(expected)))
+    return followed(subject, ids, subject.greedy(ids, len(expected)), expected, margins, noise)
+
+
+def followed(
+    subject: Greedy,
+    ids: Sequence[int],
+    tokens: Sequence[int],
+    expected: Sequence[int],
+    margins: Iterable[float],
+    noise: float,
+) -> Generated:
+    """Tokens that a subject chose, beside the reference's, and where they disagree along the reference's way."""
     found: list[Disagreement] = []
-    if tokens != tuple(expected):
+    if tuple(tokens) != tuple(expected):
         rows = subject.along(ids, expected)
         for step, (row, token, margin) in enumerate(zip(rows, expected, margins, strict=True)):
             if (ours := int(row.argmax())) != token:
                 found.append(Disagreement(step, ours, token, top_two_margin(row.astype(np.float64)), margin))
-    return Generated(tokens, tuple(expected), tuple(found), noise)
+    return Generated(tuple(tokens), tuple(expected), tuple(found), noise)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Difference", "Threshold", "difference", "top_two_margin", "widest"]
+__all__ = ["Difference", "Threshold", "apart", "difference", "top_two_margin", "widest"]
 
 Array = NDArray[Any]
 
@@ -83,6 +83,14 @@ def difference(a: Array, b: Array) -> Difference:
         agrees=tuple(r[3] for r in rows),
         margins=tuple(r[4] / scale for r in rows),
     )
+
+
+def apart(a: Array, b: Array) -> Difference:
+    """The difference; of other shapes than `b`, or without a position, one that no limit admits."""
+    if a.shape == b.shape and b.size:
+        return difference(a, b)
+    count = max(len(b), 1)
+    return Difference(float("inf"), (0.0,) * count, (False,) * count, (0.0,) * count)
 
 
 def _row(a: Array, b: Array) -> tuple[float, float, float, bool, float]:

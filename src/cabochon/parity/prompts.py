@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from cabochon.parity.exhibits import Exhibits
+
 __all__ = ["Prompt", "prompts"]
 
 TEXTS = {
@@ -27,17 +29,23 @@ THINGS = ("herd", "postman", "fog", "second engine", "children", "tide")
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids, the text they came from (None where ids were drawn), and whether L5 uses it too."""
+    """Token ids, the text they came from (None where ids were drawn), and whether L5 uses it too.
+
+    exhibits: what the placeholders in the text stand for, once for each image, sound and video; its ids are then those
+    that the reference's processor makes of it.
+    """
 
     name: str
     ids: tuple[int, ...]
     text: str | None = None
     generates: bool = True
+    exhibits: Exhibits | None = None
 
     def described(self) -> dict[str, Any]:
         """What an evidence file says about it: the text where there is one, the ids where there is none."""
         what = {"text": self.text} if self.text is not None else {"ids": list(self.ids)}
-        return {"name": self.name, "tokens": len(self.ids), **what}
+        shown = {"exhibits": self.exhibits.described()} if self.exhibits else {}
+        return {"name": self.name, "tokens": len(self.ids), **what, **shown}
 
 
 def prompts(package: Path, *, vocabulary: int, window: int | None, first_id: int | None) -> list[Prompt]:

@@ -5,7 +5,7 @@ run with a maximum taken of every value, and the report names each one that f16 
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ __all__ = ["F16_MAX", "Edge", "RangeReport", "ranges"]
 
 F16_MAX = 65504.0
 PREFIX = "largest/"
+Fed = Callable[[Subject], Iterable[tuple[str, Mapping[str, np.ndarray]]]]
+"""Runs a subject: prompts by name, and what it said of each."""
 HOW = (
     "f32 twin on onnxruntime CPU with Abs and ReduceMax on every value. Parity on a CPU cannot show an "
     "overflow: onnxruntime keeps f16 intermediates in f32 there. Values inside fused kernels are not seen."
@@ -122,6 +124,24 @@ def ranges(
 
 def measure(package: Path, twin: Path, prompts: Sequence[Prompt], threads: int | None = None) -> RangeReport:
     """The report of a package whose f32 twin lies in the folder `twin` already."""
+
+    def fed(subject: Subject) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        return ((prompt.name, subject.named(prompt.ids, PREFIX)) for prompt in prompts)
+
+    return RangeReport(in_order(measured(package, twin, fed, threads)))
+
+
+def in_order(edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    """The largest first, what is no number before all."""
+    return tuple(sorted(edges, key=lambda edge: -np.nan_to_num(edge.maximum, nan=np.inf)))
+
+
+def measured(package: Path, twin: Path, fed: Fed, threads: int | None = None) -> list[Edge]:
+    """Every value of a graph, with the largest magnitude that was met.
+
+    `package` and `twin` are the folders of the graph and of its f32 twin; `fed` runs a subject on every prompt that
+    there is, and gives the outputs whose names start with PREFIX.
+    """
     import onnx
 
     model = onnx.load_model(str(twin / "model.onnx"), load_external_data=False)
@@ -130,17 +150,16 @@ def measure(package: Path, twin: Path, prompts: Sequence[Prompt], threads: int |
     onnx.save_model(model, str(twin / "ranges.onnx"))
     subject = Subject.open(twin / "ranges.onnx", threads=threads)
     largest: dict[str, tuple[float, str]] = {}
-    for prompt in prompts:
-        for name, value in subject.named(prompt.ids, PREFIX).items():
+    for prompt, values in fed(subject):
+        for name, value in values.items():
             maximum = float(value)
             if name not in largest or not maximum <= largest[name][0]:  # NaN counts as largest
-                largest[name] = (maximum, prompt.name)
-    found = [Edge(name, *made, *largest[PREFIX + name]) for name, made in edges.items()]
-    return RangeReport(tuple(sorted(found, key=lambda edge: -np.nan_to_num(edge.maximum, nan=np.inf))))
+                largest[name] = (maximum, prompt)
+    return [Edge(name, *made, *largest[PREFIX + name]) for name, made in edges.items()]
 
 
 def _edges(model: Any) -> Iterator[tuple[str, tuple[str, str | None]]]:
-    """The values that depend on the input and have the type of the logits: name, operator, weight."""
+    """The values that depend on the input and have the type of the first output: name, operator, weight."""
     graph = model.graph
     types = {v.name: v.type.tensor_type.elem_type for v in [*graph.value_info, *graph.input, *graph.output]}
     weights = {t.name: t.name for t in graph.initializer if t.name.startswith(("model.", "lm_head."))}
@@ -156,7 +175,7 @@ def _edges(model: Any) -> Iterator[tuple[str, tuple[str, str | None]]]:
                 raise ParityError(
                     f"value {name!r} has no type, so its range cannot be judged", at="model.onnx"
                 )
-            if types[name] == types["logits"]:
+            if types[name] == types[graph.output[0].name]:
                 yield name, (node.op_type, weight)
 
 

@@ -4,6 +4,7 @@ Widening is exact, so what the twin computes differs from the package only in th
 It runs where no runtime runs the package (bf16 on a CPU), and its errors are small enough for strict limits.
 """
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,7 +13,7 @@ import numpy as np
 
 from cabochon.errors import ParityError
 
-__all__ = ["is_drafter", "read_graph", "widen", "widen_pair"]
+__all__ = ["is_drafter", "is_full", "read_graph", "widen", "widen_full", "widen_pair"]
 
 BLOCK = 1 << 22  # elements
 ALIGNMENT = 4096
@@ -55,20 +56,38 @@ def widen(package: Path, folder: Path, name: str = "model.onnx") -> Path:
 
 def widen_pair(pair: Path, folder: Path) -> Path:
     """Writes the twins of a drafter, its target and the look-up of tokens into `folder`: a pair in f32, as it says."""
-    import onnx
-
     for package, place, name in (
         (pair, folder, "model.onnx"),
         (pair, folder, "token_embedding.onnx"),
         (pair / "target", folder / "target", "model.onnx"),
     ):
-        path = widen(package, place, name)
-        model = onnx.load_model(str(path), load_external_data=False)
-        for item in model.metadata_props:
-            if item.key == "cabochon.precision":
-                item.value = "f32"
-        onnx.save_model(model, str(path))
+        _say_f32(widen(package, place, name))
     return folder
+
+
+def is_full(package: Path) -> bool:
+    """True for a package of several components, each in a folder of its own."""
+    return (package / "decoder" / "model.onnx").is_file()
+
+
+def widen_full(package: Path, folder: Path) -> Path:
+    """Writes the twins of all components into `folder`, with the files around them: a full package in f32, as it says."""
+    for path in sorted(package.glob("*/model.onnx")):
+        _say_f32(widen(path.parent, folder / path.parent.name))
+    for path in package.iterdir():
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
+    return folder
+
+
+def _say_f32(path: Path) -> None:
+    import onnx
+
+    model = onnx.load_model(str(path), load_external_data=False)
+    for item in model.metadata_props:
+        if item.key == "cabochon.precision":
+            item.value = "f32"
+    onnx.save_model(model, str(path))
 
 
 def _graphs(graph: Any) -> Iterator[Any]:
