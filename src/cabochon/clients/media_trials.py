@@ -63,7 +63,8 @@ class Shown:
 def shown(model: "Model", processors: "Processors", folder: Path) -> tuple[Shown, ...]:
     """What is tried with a package that takes media; the files are made in `folder`."""
     named = model.tokens.named if model.tokens else {}
-    made = dict(_made(processors, folder)) if model.session.embedder.placeholders else {}
+    taken = model.session.embedder.placeholders
+    made = {name: each for name, each in _made(processors, folder) if each[0] in taken}
     tried = {
         "image": ("a picture", ("square",)),
         "resized image": ("a picture that is resized first", ("small",)),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cabochon.metadata.full import Full, Member
+from cabochon.metadata.full import Full, Medium, Member
 from cabochon.package.genai_config import genai_config, session_options
 
 __all__ = ["AUDIO_PROCESSOR", "IMAGE_PROCESSOR", "genai_full", "genai_full_text"]
@@ -12,7 +12,10 @@ __all__ = ["AUDIO_PROCESSOR", "IMAGE_PROCESSOR", "genai_full", "genai_full_text"
 IMAGE_PROCESSOR, AUDIO_PROCESSOR = "image_processor.json", "audio_feature_extraction.json"
 
 _SPEECH = {"audio_embeds": "input_features", "attention_mask": "input_features_mask"}  # its word -> the port
-_TOKENS = ("image_token_id", "audio_token_id", "boa_token_id")  # those that it asks for
+_TOKENS: dict[Medium, tuple[str, ...]] = {
+    "image": ("image_token_id",),
+    "audio": ("audio_token_id", "boa_token_id"),
+}  # those that it asks for
 
 
 def genai_full_text(full: Full, provider: str, config: Mapping[str, Any]) -> str:
@@ -37,7 +40,8 @@ def genai_full(full: Full, provider: str, config: Mapping[str, Any]) -> dict[str
         if full.audio
         else {"config_filename": ""}
     )
-    tokens = {name: full.tokens[name] for name in _TOKENS if name in full.tokens}
+    asked = (name for medium in full.encoders for name in _TOKENS[medium])
+    tokens = {name: full.tokens[name] for name in asked if name in full.tokens}
     return {"model": {**found["model"], **parts, **tokens}, "search": found["search"]}
 
 

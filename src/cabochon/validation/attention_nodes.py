@@ -85,10 +85,14 @@ def _attention_nodes(graph: Graph) -> tuple[AttentionNode, ...]:
         "MultiHeadAttention": _multi_head,
         "Softmax": _written_out,
     }
-    found = list[AttentionNode]()
+    found, filled = list[AttentionNode](), set[int | None]()
     for node in graph.proto.graph.node:
         if (reader := readers.get(node.op_type)) and (read := reader(graph, node)):
-            found.append(replace(read, layer=_layer(node, len(found))))
+            layer = _layer(node, len(found))
+            if read.appends and not graph.consumers.get(node.output[0]):
+                filled.add(layer)  # it only adds to the cache: the layer's softmax is written out behind it
+            else:
+                found.append(replace(read, layer=layer, appends=read.appends or layer in filled))
     return tuple(found)
 
 

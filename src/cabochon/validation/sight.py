@@ -19,8 +19,8 @@ _LARGEST = 1 << 24  # elements of a value; a mask of the longest context of one 
 # What masks and lengths are made of: nothing that loops, or that makes much out of little unseen.
 _OPERATORS = """
 Abs Add And Cast CastLike Clip Concat Constant ConstantOfShape CumSum Div Equal Expand Flatten Gather GatherElements
-GatherND Greater GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Range ReduceMax ReduceMin ReduceSum
-Reshape Shape Size Slice Squeeze Sub TopK Transpose Trilu Unsqueeze Where
+GatherND Greater GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pad Range ReduceMax ReduceMin
+ReduceSum Reshape ScatterElements Shape Size Slice Squeeze Sub TopK Transpose Trilu Unsqueeze Where
 """
 _SIMPLE = frozenset(_OPERATORS.split())
 _HIDDEN = -1e4  # what is added to the score of a key that must not count
@@ -136,6 +136,11 @@ def _elements(op_type: str, inputs: list[Any]) -> int:
     if op_type == "Range":
         start, limit, delta = (int(value) for value in given)
         return max(0, -(-(limit - start) // delta)) if delta else 0
+    if op_type == "Pad":
+        more = np.abs(given[1].reshape(-1)).astype(np.int64)
+        return given[0].size + int(more.sum()) * max(
+            1, given[0].size
+        )  # more than it makes, and enough to know
     if op_type in ("Expand", "ConstantOfShape"):
         return math.prod(int(size) for size in given[-1])
     try:
