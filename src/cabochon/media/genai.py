@@ -5,8 +5,9 @@ type: whole numbers where they count, numbers with a point where they measure. W
 
 What onnxruntime-genai 0.18 was seen to do with these files: log-mel features as ours within 5e-7 for 16 kHz, one or two
 channels; it resamples downwards only, another way than soxr, and two channels wrongly. It resizes in floating point and
-leaves the overshoot of the filter in: pixels reach beyond [0, 1], by 28 / 255 on a pattern with hard edges; on ramps and
-on noise made small they are 0.5 to 3.4 / 255 from ours. Positions and counts of tokens are ours. It writes two line feeds before and behind each image and clip of a prompt, which transformers does not.
+leaves the overshoot of the filter in: pixels reach beyond [0, 1], by 28 / 255 on a pattern with hard edges; on ramps,
+and on noise made small, they are 0.5 to 3.4 / 255 from ours. Positions and counts of tokens are ours. It writes two
+line feeds before and behind each image and clip of a prompt, which transformers does not.
 """
 
 from typing import Any
