@@ -118,9 +118,7 @@ def test_chat_shows_with_the_next_turn(whole: Path, files: dict[str, str], packa
     ]
     model = fresh(packages, "tiny-full")
     first = np.load(REF / "media.npz")["image"]
-    once = model.generate(
-        said(first, picture(2), "What is this?"), **{**GREEDY, "max_new_tokens": 6, "ignore_eos": False}
-    )
+    once = model.generate(said(first, picture(2), "What is this?"), greedy=True, max_new_tokens=6)
     assert answers[0]["ids"] == once.ids
 
 
