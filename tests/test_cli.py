@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -124,7 +125,24 @@ def test_plan_of_a_config_alone() -> None:
     assert "split into 35 tables" in text
     found = json.loads(succeed("plan", "--config", config, "--json"))
     assert found["nbytes"] == 10_208_596_934
-    assert len(found["verdicts"]) == 12
+    assert [verdict["model"] for verdict in found["verdicts"]] == 12 * ["text"] + 12 * ["full"]
+    names = [part["name"] for part in found["verdicts"][-1]["components"]]
+    assert names == ["decoder", "embedding", "vision_encoder", "audio_encoder", "documents"]
+
+
+def test_plan_of_a_pair() -> None:
+    folder = ROOT / "tests" / "data" / "geometries"
+    pair = ("plan", "--config", folder / "e2b.json", "--assistant", folder / "e2b-assistant.json")
+    text = succeed(*pair)
+    assert "e2b-assistant.json: gemma4_assistant, 77,993,476 parameters, 158 MB in 50 tensors" in text
+    assert "Text package, in a pair:" in text
+    assert "Full package (--model full), in a pair:" in text
+    assert re.search(r"^audio_encoder +1\.24 GB +623 MB +623 MB$", text, re.M)
+    assert re.search(r"^drafter +314 MB +158 MB +158 MB$", text, re.M)
+    assert "cuda f16/bf16 (full): it is not known whether" in text
+    wide = [line for line in text.splitlines() if len(line) > 100]
+    assert all(line.startswith(("- ", "Keys and values", str(folder), "with ")) for line in wide)
+    assert json.loads(succeed(*pair, "--json"))["assistant"]["nbytes"] == 157_559_816
 
 
 def test_plan_of_a_source() -> None:

@@ -42,7 +42,7 @@ CACHES = {
     "31b": (81_920, 819_200),
     "e2b-assistant": (0, 0),
 }
-BUILT = {"e2b", "e4b", "31b"}
+BUILT = KNOWN.keys() - {"12b", "26b-a4b"}
 
 
 def planned(name: str) -> Plan:
@@ -94,7 +94,9 @@ def test_the_largest_tensor_and_what_int32_cannot_count() -> None:
     assert warned == {"cuda", "webgpu"}
     warning = next(v.warnings[0] for v in plan.verdicts if v.target == "cuda")
     assert "2,348,810,240 elements" in warning
-    assert "split into 35 tables, one per layer, of 67,108,864 each" in warning
+    assert "split into 35 tables of 67,108,864 at most" in warning
+    by_rows = next(v.warnings[0] for v in plan.verdicts if (v.target, v.precision) == ("webgpu", "f32"))
+    assert "split into 70 tables of 33,554,432 at most" in by_rows
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -104,8 +106,16 @@ def test_int32_warnings_exist_where_a_tensor_is_too_large(name: str) -> None:
     assert warned == (name in ("e2b", "e4b")) == any(not large.int32 for large in plan.largest)
 
 
+def test_matrices_beyond_the_binding_stay_whole() -> None:
+    """Tables are split by rows, which other matrices are not: 21504 x 5376 of the 31B model in f16."""
+    verdict = next(v for v in planned("31b").verdicts if (v.target, v.precision) == ("webgpu", "f16"))
+    assert verdict.status == "conditional"
+    assert "200 tensors are beyond the 128 MiB that every adapter binds" in verdict.reason
+    assert "must grant 221 MiB" in verdict.reason
+
+
 def test_verdicts_of_e2b() -> None:
-    verdicts = {(v.target, v.precision): v for v in planned("e2b").verdicts}
+    verdicts = {(v.target, v.precision): v for v in planned("e2b").verdicts if v.model == "text"}
     assert {key: v.status for key, v in verdicts.items()} == {
         ("default", "f32"): "runs",
         ("default", "f16"): "runs",
@@ -116,15 +126,13 @@ def test_verdicts_of_e2b() -> None:
         ("cuda", "f32"): "builds",
         ("cuda", "f16"): "has kernels",
         ("cuda", "bf16"): "conditional",
-        ("webgpu", "f32"): "conditional",
+        ("webgpu", "f32"): "has kernels",
         ("webgpu", "f16"): "conditional",
         ("webgpu", "bf16"): "refused",
     }
     assert "no released onnxruntime has bf16 kernels" in verdicts["default", "bf16"].reason
     assert "OpenVINO" in verdicts["onnx-standard", "bf16"].reason
-    assert "768 MiB" in verdicts["webgpu", "f16"].reason
-    assert "shader-f16" in verdicts["webgpu", "f16"].reason
-    assert "36 tensors" in verdicts["webgpu", "f32"].reason  # the table of tokens and 35 of the layers
+    assert verdicts["webgpu", "f16"].reason == "the adapter must offer the feature shader-f16"
     assert "no bf16" in verdicts["webgpu", "bf16"].reason
 
 
@@ -132,7 +140,7 @@ def test_verdicts_of_e2b() -> None:
 def test_disk_is_what_the_tensors_of_the_text_take(name: str) -> None:
     plan = planned(name)
     media = part(plan, "vision tower", "audio tower", "vision embedder", "audio embedder")
-    for verdict in plan.verdicts:
+    for verdict in (verdict for verdict in plan.verdicts if verdict.model != "full"):
         expected = (plan.nbytes - media) * (2 if verdict.precision == "f32" else 1)
         assert expected * 0.99 < verdict.disk < expected + 60_000_000
     assert plan.build_memory == BUILD_MEMORY
@@ -157,15 +165,18 @@ def test_a_build_takes_less_memory_than_planned_and_than_one_tensor(tmp_path: Pa
 @pytest.mark.parametrize("name", sorted(KNOWN.keys() - BUILT))
 def test_what_is_not_built_yet_is_planned_and_refused_with_the_reason(name: str) -> None:
     plan = planned(name)
-    why = {"26b-a4b": "mixture of experts", "12b": "unified"}.get(name, "drafter")
-    assert why in plan.refused
+    assert {"26b-a4b": "mixture of experts", "12b": "unified"}[name] in plan.refused
     assert {verdict.status for verdict in plan.verdicts} == {"refused"}
     assert all(verdict.reason.startswith(plan.refused) for verdict in plan.verdicts)
 
 
 @pytest.mark.parametrize("name", sorted(BUILT))
 def test_what_is_built_is_not_refused(name: str) -> None:
-    assert planned(name).refused == ""
+    plan = planned(name)
+    assert plan.refused == ""
+    assert {v.status for v in plan.verdicts if v.target == "onnx-standard" and v.precision == "f16"} == {
+        "runs"
+    }
 
 
 @pytest.mark.parametrize("target", ["default", "onnx-standard", "cuda", "webgpu"])
@@ -189,7 +200,7 @@ def test_the_layout_is_that_of_real_files(name: str) -> None:
     )
     plan = cabochon.plan(DATA / "tiny" / name)
     assert (plan.nbytes, plan.tensors) == (stored - borrowed, len(checkpoint.tensors) - 12 * bool(borrowed))
-    assert bool(plan.refused) == (name not in ("target", "text"))
+    assert bool(plan.refused) == (name == "moe")
 
 
 def test_a_source_is_checked_and_its_remarks_are_passed_on() -> None:

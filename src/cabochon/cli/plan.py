@@ -1,5 +1,7 @@
 """cabochon plan: the dry run."""
 
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,9 +11,15 @@ from cabochon.cli.options import AsJson, Revision
 from cabochon.cli.output import print_json, print_table, size
 
 if TYPE_CHECKING:
-    from cabochon.planning import Cache, Plan
+    from cabochon.planning import Cache, Plan, Verdict
 
 __all__ = ["plan"]
+
+_PACKAGES = {
+    "text": "Text package",
+    "full": "Full package (--model full)",
+    "drafter": "Drafter (--model drafter)",
+}
 
 
 def plan(
@@ -22,7 +30,18 @@ def plan(
     config: Annotated[
         Path | None, typer.Option(help="A config.json alone, instead of SOURCE.", show_default=False)
     ] = None,
+    assistant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ASSISTANT",
+            help="Plan a pair: the checkpoint of its assistant too, or a config.json.",
+            show_default=False,
+        ),
+    ] = None,
     revision: Revision = None,
+    assistant_revision: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit of the assistant's hub id.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what building a checkpoint takes, and which target can carry it in which precision. Reads no weights."""
@@ -30,7 +49,9 @@ def plan(
         raise typer.BadParameter("give SOURCE or --config, one of them")
     from cabochon.planning import plan
 
-    found = plan(source, config=config, revision=revision)
+    found = plan(
+        source, config=config, assistant=assistant, revision=revision, assistant_revision=assistant_revision
+    )
     if as_json:
         print_json(found)
     else:
@@ -39,11 +60,30 @@ def plan(
 
 def print_plan(plan: "Plan") -> None:
     """A plan for people."""
-    stored = f"{plan.parameters:,} parameters, {size(plan.nbytes)} in {plan.tensors} tensors"
-    print(f"{plan.source}: {plan.model_type}, {stored}")
+    print(_source(plan))
+    if plan.assistant:
+        print(f"with {_source(plan.assistant)}")
     if plan.refused:
         print(f"Not built: {plan.refused}")
     print()
+    _print_parts(plan)
+    print(f"\nBuilding takes less than {size(plan.build_memory)} of memory, and the disk space below.")
+    if plan.cache.full or plan.cache.sliding:
+        print(cache_in_words(plan.cache))
+    for model, verdicts in groupby(plan.verdicts, lambda verdict: verdict.model):
+        print(f"\n{_PACKAGES[model]}{', in a pair' if plan.assistant else ''}:")
+        _print_verdicts(list(verdicts))
+    print()
+    for line in (*_notes(plan), *plan.remarks):
+        print(f"- {line}")
+
+
+def _source(plan: "Plan") -> str:
+    stored = f"{plan.parameters:,} parameters, {size(plan.nbytes)} in {plan.tensors} tensors"
+    return f"{plan.source}: {plan.model_type}, {stored}"
+
+
+def _print_parts(plan: "Plan") -> None:
     print_table(
         ("part", "tensors>", "parameters>", "stored>"),
         [(part.name, str(part.tensors), f"{part.parameters:,}", size(part.nbytes)) for part in plan.parts],
@@ -62,21 +102,56 @@ def print_plan(plan: "Plan") -> None:
             for t in plan.largest
         ],
     )
-    print(f"\nBuilding takes less than {size(plan.build_memory)} of memory, and the disk space below.")
-    if plan.cache.full or plan.cache.sliding:
-        print(cache_in_words(plan.cache))
-    print()
+
+
+def _print_verdicts(verdicts: "list[Verdict]") -> None:
+    """What each target takes; and of several components what each takes in each precision, which is one for all
+    targets but for some bytes between tables."""
     print_table(
         ("target", "precision", "verdict", "disk>", "memory to run>"),
-        [(v.target, v.precision, v.status, size(v.disk), size(v.memory)) for v in plan.verdicts],
+        [(v.target, v.precision, v.status, size(v.disk), size(v.memory)) for v in verdicts],
     )
-    print()
-    for v in plan.verdicts:
-        if v.reason and v.reason != plan.refused:
-            print(f"- {v.target} {v.precision}: {v.reason}")
-    warnings = {f"{v.target}: {warning}": None for v in plan.verdicts for warning in v.warnings}
-    for line in (*warnings, *plan.remarks):
-        print(f"- {line}")
+    first = [v for v in verdicts if v.target == verdicts[0].target]
+    if len(first[0].components) > 2:
+        print()
+        print_table(
+            (f"on disk, {first[0].target}", *(f"{v.precision}>" for v in first)),
+            [
+                (parts[0].name, *(size(part.disk) for part in parts))
+                for parts in zip(*(v.components for v in first), strict=True)
+                if parts[0].disk
+            ],
+        )
+
+
+def _notes(plan: "Plan") -> Iterable[str]:
+    """Reasons and warnings, each once, with the verdicts that it holds for."""
+    yield from _said(plan, lambda v: [] if v.reason == plan.refused else v.reason.splitlines())
+    yield from _said(plan, lambda v: v.warnings)
+
+
+def _said(plan: "Plan", says: "Callable[[Verdict], Iterable[str]]") -> Iterable[str]:
+    found: dict[str, list[Verdict]] = {}
+    for verdict in plan.verdicts:
+        for line in says(verdict):
+            found.setdefault(line, []).append(verdict)
+    for line, verdicts in found.items():
+        yield f"{_named(plan, verdicts)}: {line}"
+
+
+def _named(plan: "Plan", verdicts: "list[Verdict]") -> str:
+    """ "cuda", "webgpu f32/f16", "cuda f16 (full)": no more than tells them from the others."""
+    found: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        found.setdefault(verdict.target, []).append(verdict.precision)
+    every = {verdict.precision for verdict in plan.verdicts}
+    words = (
+        target if set(names) == every else f"{target} {'/'.join(dict.fromkeys(names))}"
+        for target, names in found.items()
+    )
+    models = {verdict.model for verdict in verdicts}
+    kinds = "" if models == {verdict.model for verdict in plan.verdicts} else f" ({' '.join(models)})"
+    return ", ".join(words) + kinds
 
 
 def cache_in_words(cache: "Cache") -> str:

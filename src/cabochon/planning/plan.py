@@ -1,19 +1,16 @@
-"""A plan: parts, largest tensors, caches, and a verdict for each target and precision."""
+"""A plan: parts, largest tensors, caches, and a verdict for each target, precision and kind of package."""
 
-import json
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
-from cabochon.checkpoint import Checkpoint, open_checkpoint
-from cabochon.checkpoint.source import hub_id_of
-from cabochon.errors import ConfigError, SourceError, UnsupportedError
-from cabochon.gemma4 import TextConfig, read_text_config, text_tensors
-from cabochon.gemma4.layout import Slot, layout, text_geometry
-from cabochon.planning.sizes import BUILD_MEMORY, slot_bytes
+from cabochon.errors import SourceError
+from cabochon.gemma4.layout import Slot
+from cabochon.package.kinds import DRAFTER
+from cabochon.planning.offers import Offer, offers, refusal
+from cabochon.planning.opened import Opened, open_config, open_source
+from cabochon.planning.sizes import BUILD_MEMORY
 from cabochon.planning.verdicts import Verdict, verdicts
 
 __all__ = ["Cache", "Large", "Part", "Plan", "plan"]
@@ -58,7 +55,11 @@ class Cache:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a build would take. `refused` is why this checkpoint is not built yet; "" where it is."""
+    """What a build would take. `refused` is why this checkpoint is not built, "" where it is. Where its text is, and a
+    full package is not, the verdicts say why.
+
+    With an assistant `verdicts` are those of a pair, and `assistant` is the plan of the drafter by itself.
+    """
 
     source: str
     model_type: str
@@ -72,100 +73,79 @@ class Plan:
     build_memory: int
     verdicts: tuple[Verdict, ...]
     remarks: tuple[str, ...]
+    assistant: "Plan | None" = None
 
 
 def plan(
-    source: str | Path | None = None, *, config: str | Path | None = None, revision: str | None = None
+    source: str | Path | None = None,
+    *,
+    config: str | Path | None = None,
+    assistant: str | Path | None = None,
+    revision: str | None = None,
+    assistant_revision: str | None = None,
 ) -> Plan:
     """Plan from a checkpoint (a folder or a hub id), or from a config.json alone.
 
     The tensors of a folder are checked against its config, and the files that travel along are counted. Of a hub id
-    only the small files are fetched. Raises SourceError (and its kinds) where there is nothing to plan.
+    only the small files are fetched. `assistant`, a checkpoint or a config.json too, makes it the plan of a pair.
+    Raises SourceError (and its kinds) where there is nothing to plan.
     """
     if (source is None) == (config is None):
         raise SourceError(
             "give a checkpoint or a config, one of them", remedy="cabochon plan SOURCE, or --config FILE"
         )
-    if source is None:
-        return _plan(str(config), _read(Path(config or "")), None)
-    if hub_id_of(source) is not None:
-        return _plan(str(source), _config_of(source, revision), None)
-    checkpoint = open_checkpoint(source, revision=revision)
-    return _plan(checkpoint.source, checkpoint.config, checkpoint)
+    opened = open_config(config or "") if source is None else open_source(source, revision)
+    if assistant is None:
+        return _plan(opened, offers(opened), None, None)
+    beside = (
+        open_config(assistant) if Path(assistant).is_file() else open_source(assistant, assistant_revision)
+    )
+    return _pair(opened, beside)
 
 
-class _Enough(Exception):  # noqa: N818  (nothing is wrong)
-    """Stops the opening of a checkpoint before its weights are fetched."""
-
-
-def _config_of(source: str | Path, revision: str | None) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
-
-    def enough(config: Mapping[str, Any]) -> None:
-        found.update(config)
-        raise _Enough
-
-    with suppress(_Enough):
-        open_checkpoint(source, revision=revision, check=enough)
-    return found
-
-
-def _read(file: Path) -> dict[str, Any]:
-    file = file / "config.json" if file.is_dir() else file
-    try:
-        raw = json.loads(file.read_text("utf-8"))
-    except OSError as error:
+def _pair(opened: Opened, assistant: Opened) -> Plan:
+    DRAFTER.read(assistant.raw)  # or it says that it is none
+    found, (drafter,) = offers(opened), offers(assistant)
+    if found[0].kind is DRAFTER:
         raise SourceError(
-            f"cannot be read: {error.strerror}", at=str(file), remedy="check the path"
-        ) from None
-    except ValueError as error:
-        raise ConfigError(f"is not JSON: {error}", at=str(file), remedy="download the file again") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"holds {type(raw).__name__}; expected an object", at=str(file))
-    return raw
+            "an assistant is given for a drafter; expected a target to draft for", at=opened.source,
+            remedy="give the target's checkpoint first",
+        )  # fmt: skip
+    return _plan(opened, found, drafter, _plan(assistant, (drafter,), None, None))
 
 
-def _plan(source: str, raw: Mapping[str, Any], checkpoint: Checkpoint | None) -> Plan:
-    slots, geometry = layout(raw), text_geometry(raw)
-    refused, remarks = _refusal(raw, checkpoint)
-    width = _element_bytes(raw, checkpoint)
+def _plan(opened: Opened, found: tuple[Offer, ...], drafter: Offer | None, assistant: Plan | None) -> Plan:
+    slots, width = found[-1].slots, _element_bytes(opened)
     parts = tuple(_parts(slots, width))
     return Plan(
-        source=source,
-        model_type=str(raw["model_type"]),
-        refused=refused,
+        source=opened.source,
+        model_type=str(opened.raw["model_type"]),
+        refused=refusal(found[0], drafter),
         parts=parts,
         tensors=len(slots),
         parameters=sum(part.parameters for part in parts),
         nbytes=sum(part.nbytes for part in parts),
         largest=tuple(_largest(slots, width)),
-        cache=_cache(raw, geometry),
+        cache=_cache(found[0]),
         build_memory=BUILD_MEMORY,
-        verdicts=verdicts(slots, geometry, refused, checkpoint),
-        remarks=remarks,
+        verdicts=tuple(verdict for offer in found for verdict in verdicts(offer, drafter)),
+        remarks=tuple(dict.fromkeys(line for offer in found for line in offer.remarks)),
+        assistant=assistant,
     )
 
 
-def _refusal(raw: Mapping[str, Any], checkpoint: Checkpoint | None) -> tuple[str, tuple[str, ...]]:
-    """Why the checkpoint is not built yet, and what a user should know otherwise."""
-    try:
-        config = read_text_config(raw)
-    except UnsupportedError as error:
-        return f"{error.message}; {error.remedy}", ()
-    if checkpoint is None:
-        return "", config.remarks
-    unused = text_tensors(checkpoint.tensors, config).unused
-    said = (f"{len(unused)} tensors of the checkpoint are not part of the text model",) if unused else ()
-    return "", (*checkpoint.remarks, *config.remarks, *said)
-
-
-def _element_bytes(raw: Mapping[str, Any], checkpoint: Checkpoint | None) -> int:
+def _element_bytes(opened: Opened) -> int:
     """Bytes of an element in the checkpoint. Its largest tensor says it; config.json alone may be wrong (transformers
     writes float32 beside bf16 tensors), and says nothing where it is bf16 as published."""
-    if checkpoint is not None:
-        largest = max(checkpoint.tensors.values(), key=lambda tensor: tensor.nbytes)
+    if opened.checkpoint is not None:
+        largest = max(opened.checkpoint.tensors.values(), key=lambda tensor: tensor.nbytes)
         return largest.nbytes // prod(largest.shape)
-    return 4 if (raw.get("dtype") or raw.get("torch_dtype")) == "float32" else 2
+    return 4 if (opened.raw.get("dtype") or opened.raw.get("torch_dtype")) == "float32" else 2
+
+
+def _slot_bytes(slot: Slot, width: int) -> int:
+    """The ordering of a drafter's tokens is int64."""
+    return slot.elements * (8 if slot.name.endswith("token_ordering") else width)
 
 
 def _parts(slots: Iterable[Slot], width: int) -> Iterable[Part]:
@@ -174,22 +154,22 @@ def _parts(slots: Iterable[Slot], width: int) -> Iterable[Part]:
         groups.setdefault(slot.part, []).append(slot)
     for name, group in sorted(groups.items(), key=lambda item: -sum(slot.elements for slot in item[1])):
         numbers = sum(slot.elements for slot in group)
-        yield Part(name, len(group), numbers, sum(slot_bytes(slot, width) for slot in group))
+        yield Part(name, len(group), numbers, sum(_slot_bytes(slot, width) for slot in group))
 
 
-def _largest(slots: list[Slot], width: int) -> Iterable[Large]:
+def _largest(slots: Iterable[Slot], width: int) -> Iterable[Large]:
     """The five largest; of equal ones the first."""
     for slot in sorted(slots, key=lambda slot: -slot.elements)[:5]:
-        yield Large(slot.name, slot.shape, slot.elements, slot_bytes(slot, width), slot.elements < 2**31)
+        yield Large(slot.name, slot.shape, slot.elements, _slot_bytes(slot, width), slot.elements < 2**31)
 
 
-def _cache(raw: Mapping[str, Any], geometry: TextConfig) -> Cache:
-    drafter = "backbone_hidden_size" in raw
+def _cache(offer: Offer) -> Cache:
+    text = offer.text
     per_kind = {"full_attention": 0, "sliding_attention": 0}
-    for i in () if drafter else geometry.owners:
-        layer = geometry.layers[i]
+    for i in text.owners:
+        layer = text.layers[i]
         per_kind[layer.kind] += 2 * layer.kv_heads * layer.head_dim * 2
     full, sliding = per_kind["full_attention"], per_kind["sliding_attention"]
-    longest, window = geometry.max_positions, geometry.window
+    longest, window = text.max_positions, text.window
     kept = min(longest, window or longest)
     return Cache(full, sliding, window, longest, full * longest + sliding * kept, (full + sliding) * longest)

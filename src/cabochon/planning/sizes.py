@@ -1,63 +1,130 @@
-"""How many bytes a package takes on disk and in memory, from the layout alone."""
+"""How many bytes a package takes on disk and in memory, from its layout alone."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from cabochon.checkpoint import Checkpoint
-from cabochon.gemma4.layout import Slot
-from cabochon.package.layout import data_bytes
-from cabochon.package.side_files import travelling
+from cabochon.dialects import Target
+from cabochon.gemma4.names import TABLE
+from cabochon.package.kinds import DRAFTER, FULL
+from cabochon.package.layout import lay_out, twins
+from cabochon.package.side_files import media_files, travelling
+from cabochon.planning.offers import Offer
+from cabochon.recipes import Precision, Recipe
 
-__all__ = ["BUILD_MEMORY", "ELEMENT_BYTES", "MIB", "package_bytes", "run_memory", "slot_bytes", "text_slots"]
+__all__ = [
+    "BUILD_MEMORY",
+    "MIB",
+    "Component",
+    "Weights",
+    "components",
+    "documents",
+    "look_up",
+    "pair_documents",
+    "weights",
+]
+
+Weights = Mapping[str, tuple[Recipe, ...]]
 
 MIB = 2**20
 # Anonymous memory of a build stays below this, whatever the size of a tensor: see `make bench`.
 BUILD_MEMORY = 300_000_000
-ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 
-_MEDIA = ("vision tower", "audio tower", "vision embedder", "audio embedder")
-_GATHERED = ("token embedding", "per-layer table")  # read row by row, never multiplied as a whole
+_TABLES = "model.embed_tokens"  # and model.embed_tokens_per_layer
+_CPU = "CPUExecutionProvider"
 
-# Measured on packages of 10 layers, 5 or 6 of them owners: nodes and provenance of a layer, what the contract says of
-# an owner's cache, the rest of a package's documents and the graphs of its loop.
-_LAYER_BYTES, _OWNER_BYTES, _DOCUMENT_BYTES = 12_500, 8_100, 78_000
+# Measured on packages of 10 layers, 5 or 6 of them owners, and of 2 layers in each encoder: nodes and provenance of a
+# layer, what the contract says of an owner's cache, and the rest of a package's documents and the graphs of its loop.
+_LAYER = re.compile(r"model\.layers\.\d+\.input_layernorm\.weight")
+_OWNER = re.compile(r"model\.layers\.\d+\.self_attn\.k_norm\.weight")
+_ENCODING = re.compile(
+    r"model\.(vision|audio)_tower\.(encoder\.)?layers\.\d+\.(input_layernorm|norm_out)\.weight"
+)
+_LAYER_BYTES, _OWNER_BYTES, _ENCODING_BYTES = 12_500, 8_100, 30_000
+_DOCUMENT_BYTES = {"text": 78_000, "full": 158_000, "drafter": 20_000}
+_PAIR_BYTES = 50_000
 # tokenizer.json of the published checkpoints: 32,169,626 bytes for 262,144 entries.
 _TOKENIZER_BYTES_OF_AN_ENTRY = 32_169_626 / 262_144
 
 
-def slot_bytes(slot: Slot, width: int) -> int:
-    """Bytes of a tensor at `width` bytes an element; the ordering of a drafter's tokens stays int64."""
-    return slot.elements * (8 if slot.name.endswith("token_ordering") else width)
+@dataclass(frozen=True)
+class Component:
+    """A part of a package, in bytes: its weights on disk, and in memory as the provider computes with them.
 
-
-def text_slots(slots: Iterable[Slot]) -> list[Slot]:
-    """The tensors of a text package: all but those of images and sound."""
-    return [slot for slot in slots if slot.part not in _MEDIA]
-
-
-def package_bytes(slots: list[Slot], precision: str, checkpoint: Checkpoint | None) -> int:
-    """Bytes of a package on disk; a build needs them free, once. `slots` as the target's graph holds them."""
-    data = data_bytes(slot_bytes(slot, ELEMENT_BYTES[precision]) for slot in slots)
-    layers = sum(slot.name.endswith("input_layernorm.weight") for slot in slots)
-    owners = sum(slot.name.endswith("self_attn.k_norm.weight") for slot in slots)
-    said = layers * _LAYER_BYTES + owners * _OWNER_BYTES + _DOCUMENT_BYTES
-    return data + said + _travelling_bytes(slots, checkpoint)
-
-
-def _travelling_bytes(slots: Iterable[Slot], checkpoint: Checkpoint | None) -> int:
-    """The files that travel along where they are at hand; else what a published tokenizer takes for as many entries."""
-    if checkpoint is not None:
-        return sum(checkpoint.files[name].stat().st_size for name in travelling(checkpoint.files))
-    table = next(slot for slot in slots if slot.part == "token embedding")
-    return round(table.shape[0] * _TOKENIZER_BYTES_OF_AN_ENTRY)
-
-
-def run_memory(slots: Iterable[Slot], precision: str, provider: str) -> int:
-    """Bytes of the weights as the provider computes with them, caches and activations aside.
-
-    onnxruntime's CPU provider has no f16 matrix product: it keeps an f32 copy of every matrix it multiplies with.
+    The table of a tied head, which a full package needs in two graphs, is one file with two names: on disk it counts
+    for the embedding alone, in memory for both. "documents" is everything but weights: graphs, tokenizer, texts.
     """
-    widened = provider == "CPUExecutionProvider" and precision == "f16"
-    return sum(
-        slot_bytes(slot, 4 if widened and slot.part not in _GATHERED else ELEMENT_BYTES[precision])
-        for slot in slots
-    )
+
+    name: str
+    disk: int
+    memory: int
+
+
+def weights(offer: Offer, target: Target, precision: Precision) -> Weights:
+    """What is stored, by component."""
+    found = offer.kind.weights(offer.config, offer.tensors, target, precision)
+    return {name or _alone(offer): recipes for name, recipes in found.items()}
+
+
+def _alone(offer: Offer) -> str:
+    """What the graph of a package with one graph is called here."""
+    return "drafter" if offer.kind is DRAFTER else "decoder"
+
+
+def components(offer: Offer, weights: Weights, provider: str) -> Iterator[Component]:
+    """Each with the weights that it holds; what two hold is on disk for the last."""
+    both = twins(weights)
+    holders = {recipe.name: name for name, recipes in weights.items() for recipe in recipes}
+    for name, recipes in weights.items():
+        shared = sum(r.nbytes for r in recipes if r.name in both and holders[r.name] == name)
+        looked_up = _looks_up(offer, name)
+        yield Component(
+            name,
+            lay_out(recipes, twins=both).nbytes + shared,
+            sum(_held(r, provider, looked_up and r.name.startswith(_TABLES)) for r in recipes),
+        )
+
+
+def _looks_up(offer: Offer, name: str) -> bool:
+    """Whether the component reads its tables row by row. What only multiplies with them is a head."""
+    if offer.kind is DRAFTER:
+        return offer.config.centroids is not None
+    return not (offer.kind is FULL and name == "decoder")
+
+
+def _held(recipe: Recipe, provider: str, looked_up: bool) -> int:
+    """onnxruntime's CPU provider has no f16 matrix product: it keeps an f32 copy of every matrix it multiplies with."""
+    widened = provider == _CPU and recipe.precision == "f16" and not looked_up
+    return recipe.nbytes * (2 if widened else 1)
+
+
+def look_up(weights: Weights) -> Component:
+    """What looks tokens up for a drafter: a session of its own over the target's table, which it reads by rows."""
+    holder = weights.get("embedding", weights["decoder"])
+    stem = TABLE.removesuffix("weight")
+    return Component("token_embedding", 0, sum(r.nbytes for r in holder if r.name.startswith(stem)))
+
+
+def documents(offer: Offer) -> Component:
+    """Everything but weights: graphs, texts, and the files that travel along."""
+
+    def count(pattern: re.Pattern[str]) -> int:
+        return sum(pattern.fullmatch(name) is not None for name in offer.tensors)
+
+    said = _LAYER_BYTES * count(_LAYER) + _OWNER_BYTES * count(_OWNER) + _ENCODING_BYTES * count(_ENCODING)
+    return Component("documents", said + _DOCUMENT_BYTES[offer.kind.name] + _travelling_bytes(offer), 0)
+
+
+def pair_documents(target: Offer, drafter: Offer) -> Component:
+    """Those of both, and what a pair says of them. The target's tokenizer is there twice, the drafter's is not."""
+    own = documents(drafter).disk - _travelling_bytes(drafter) + _travelling_bytes(target)
+    return Component("documents", documents(target).disk + own + _PAIR_BYTES, 0)
+
+
+def _travelling_bytes(offer: Offer) -> int:
+    """The files that travel along where they are at hand; else what a published tokenizer takes for as many entries."""
+    if offer.checkpoint is None:
+        return round(offer.text.vocab * _TOKENIZER_BYTES_OF_AN_ENTRY)
+    files = offer.checkpoint.files
+    names = travelling(files) | (media_files(files) if offer.kind is FULL else {})
+    return sum(files[name].stat().st_size for name in names)

@@ -1,134 +1,145 @@
-"""Which target can carry a checkpoint in which precision, what it takes, and why not."""
+"""Which target can carry a package in which precision, what it takes, and why not."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 
-from cabochon.checkpoint import Checkpoint
 from cabochon.dialects import TARGETS, Target
-from cabochon.dialects.targets import layer_table
-from cabochon.gemma4 import Layer, TextConfig
-from cabochon.gemma4.layout import Slot
-from cabochon.planning.sizes import ELEMENT_BYTES, MIB, package_bytes, run_memory, slot_bytes, text_slots
-from cabochon.recipes import PRECISIONS
+from cabochon.package.kinds import DRAFTER, FULL
+from cabochon.planning.offers import Offer, refusal
+from cabochon.planning.sizes import (
+    MIB,
+    Component,
+    Weights,
+    components,
+    documents,
+    look_up,
+    pair_documents,
+    weights,
+)
+from cabochon.recipes import PRECISIONS, Precision, Recipe
+from cabochon.validation.kernels import TABLES
 
-__all__ = ["INT32", "Verdict", "verdicts"]
+__all__ = ["ENCODER_OPERATORS", "INT32", "Verdict", "verdicts"]
 
 INT32 = 2**31 - 1
+# What encoders use beyond the operators of decoders. Where the tables say nothing of one, neither does a verdict.
+ENCODER_OPERATORS = ("Conv", "Loop", "NonZero", "Softplus")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One target in one precision.
+    """One target in one precision, for one kind of package: `model` is "text", "full" or "drafter", as
+    `cabochon build --model` takes it. With an assistant it is that of a pair.
 
     `status` is "runs": the tests run it on this provider; "has kernels": the provider has them, and the tests run the
     graph on the CPU; "conditional": so, where `reason` holds; "builds": the package is right, but its provider lacks
-    kernels; "refused": it is not built. `disk` and `memory` (to run, without caches) are in bytes.
+    kernels; "refused": it is not built. `reason` has one a line. `disk` and `memory` (to run, without caches) are in
+    bytes, and the sums of those of `components`.
     """
 
     target: str
     precision: str
+    model: str
     status: str
     reason: str
     disk: int
     memory: int
+    components: tuple[Component, ...]
     warnings: tuple[str, ...]
 
 
-def verdicts(
-    slots: list[Slot], geometry: TextConfig, refused: str, checkpoint: Checkpoint | None
-) -> tuple[Verdict, ...]:
-    """All targets in all precisions. `refused` is why the checkpoint as a whole is not built, "" where it is."""
-    text = text_slots(slots)
-    return tuple(
-        _verdict(
-            target,
-            precision,
-            _as_written(text, target, len(geometry.layers)),
-            text,
-            geometry.layers,
-            refused,
-            checkpoint,
-        )
-        for target in TARGETS.values()
-        for precision in PRECISIONS
-    )
+def verdicts(offer: Offer, drafter: Offer | None = None) -> Iterator[Verdict]:
+    """All targets in all precisions, alone or in a pair with a drafter."""
+    refused = refusal(offer, drafter)
+    for target in TARGETS.values():
+        for precision in PRECISIONS.values():
+            yield _verdict(offer, drafter, refused, target, precision)
 
 
 def _verdict(
-    target: Target,
-    precision: str,
-    written: list[Slot],
-    text: list[Slot],
-    layers: tuple[Layer, ...],
-    refused: str,
-    checkpoint: Checkpoint | None,
+    offer: Offer, drafter: Offer | None, refused: str, target: Target, precision: Precision
 ) -> Verdict:
-    status, reason = _status(target, precision, refused, [layer.head_dim for layer in layers])
-    large = "" if status == "refused" else _buffers(target, precision, written)
-    if large:
-        status = "conditional"
+    stored = [(part, weights(part, target, precision)) for part in (offer, drafter) if part]
+    parts = tuple(_components(stored, target.provider))
+    status, reasons = _status(offer, refused, target, precision.name)
+    if status != "refused" and (granted := _buffers(target, [w for _, w in stored])):
+        status, reasons = "conditional", [*reasons, granted]
     return Verdict(
         target.name,
-        precision,
+        precision.name,
+        offer.kind.name,
         status,
-        "; ".join(filter(None, (reason, large))),
-        package_bytes(written, precision, checkpoint),
-        run_memory(written, precision, target.provider),
-        tuple(_int32(target, text, written)),
+        "\n".join(reasons),
+        sum(part.disk for part in parts),
+        sum(part.memory for part in parts),
+        parts,
+        tuple(line for part, w in stored for line in _int32(part, w)),
     )
 
 
-def _status(target: Target, precision: str, refused: str, head_sizes: list[int]) -> tuple[str, str]:
-    if reason := refused or target.refusal(precision, head_sizes):
-        return "refused", reason
-    caveat = target.caveats.get(precision, "")
-    if precision not in target.kernels:
-        return "builds", caveat
-    if caveat:
-        return "conditional", caveat
-    return ("runs" if target.tested else "has kernels"), ""
+def _components(stored: list[tuple[Offer, Weights]], provider: str) -> Iterator[Component]:
+    for offer, held in stored:
+        yield from components(offer, held, provider)
+    (target, held), *drafters = stored
+    if drafters:
+        yield look_up(held)
+        yield pair_documents(target, drafters[0][0])
+    else:
+        yield documents(target)
 
 
-def _as_written(text: list[Slot], target: Target, layers: int) -> list[Slot]:
-    """The tensors as the target's graph holds them: where elements are counted in int32, one table per layer."""
-    if not target.table_per_layer:
-        return text
-    return [
-        part
-        for slot in text
-        for part in (_tables(slot, layers) if slot.part == "per-layer table" else [slot])
-    ]
+def _status(offer: Offer, refused: str, target: Target, precision: str) -> tuple[str, list[str]]:
+    drafter = offer.kind is DRAFTER
+    if reason := refused or target.refusal(precision, offer.kind.head_sizes(offer.config)):
+        return "refused", [reason]
+    caveat = target.caveat(precision, drafter=drafter)
+    if precision not in target.kernels and not (drafter and precision in target.attention_caveats):
+        return "builds", [caveat] if caveat else []
+    if reasons := [said for said in (caveat, _unknown(offer, target)) if said]:
+        return "conditional", reasons
+    return ("runs" if target.tested else "has kernels"), []
 
 
-def _tables(slot: Slot, layers: int) -> list[Slot]:
-    rows, columns = slot.shape
-    return [Slot(slot.part, layer_table(slot.name, i), (rows, columns // layers)) for i in range(layers)]
+def _unknown(offer: Offer, target: Target) -> str:
+    """The operators of the encoders of which it is not known whether the provider has kernels."""
+    table = TABLES.get(target.provider)
+    if offer.kind is not FULL or table is None:
+        return ""
+    unknown = [name for name in ENCODER_OPERATORS if ("", name) not in table.types]
+    said = (
+        f"it is not known whether {target.provider} has kernels of {', '.join(unknown)}, which encoders use"
+    )
+    return said if unknown else ""
 
 
-def _int32(target: Target, text: Iterable[Slot], written: list[Slot]) -> Iterator[str]:
-    """What an int32 cannot count, and what becomes of it."""
-    if not target.table_per_layer:
-        return
-    for slot in text:
-        if slot.elements > INT32:
-            tables = [part for part in written if part.part == slot.part]
-            yield (
-                f"{slot.name} has {slot.elements:,} elements, more than an int32 counts ({INT32:,}): "
-                f"it is split into {len(tables)} tables, one per layer, of {tables[0].elements:,} each"
-            )
+def _int32(offer: Offer, weights: Weights) -> Iterator[str]:
+    """What an int32 cannot count, and what becomes of it where the target counts so."""
+    for name, tensor in offer.tensors.items():
+        if prod(tensor.shape) > INT32:
+            parts = [r for r in _distinct([weights]) if r.tensor is tensor]
+            if len(parts) > 1:
+                yield (
+                    f"{name} has {prod(tensor.shape):,} elements, more than an int32 counts ({INT32:,}): it is split "
+                    f"into {len(parts)} tables of {max(prod(r.shape) for r in parts):,} at most"
+                )
 
 
-def _buffers(target: Target, precision: str, written: list[Slot]) -> str:
+def _distinct(every: Iterable[Weights]) -> Iterator[Recipe]:
+    """Every weight, once where two graphs of a package have it."""
+    for found in every:
+        yield from {recipe.name: recipe for recipes in found.values() for recipe in recipes}.values()
+
+
+def _buffers(target: Target, every: Iterable[Weights]) -> str:
     """What an adapter must grant beyond what every one does."""
     if target.binding is None:
         return ""
-    binding = target.binding
-    sizes = [slot_bytes(slot, ELEMENT_BYTES[precision]) for slot in written]
-    large = [size for size in sizes if size > binding]
+    large = [recipe.nbytes for recipe in _distinct(every) if recipe.nbytes > target.binding]
     if not large:
         return ""
     count = "1 tensor is" if len(large) == 1 else f"{len(large)} tensors are"
     return (
-        f"{count} beyond the {binding // MIB} MiB that every adapter binds: the adapter must grant "
+        f"{count} beyond the {target.binding // MIB} MiB that every adapter binds: the adapter must grant "
         f"{-(-max(large) // MIB):,} MiB for buffers and bindings"
     )

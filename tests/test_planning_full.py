@@ -1,0 +1,122 @@
+"""Plans of full packages, against the figures of the published models and against what builds wrote."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cabochon
+import checkpoints
+from cabochon.planning import Plan, Verdict
+from cabochon.planning.verdicts import ENCODER_OPERATORS
+from packages import Packages
+
+DATA = Path(__file__).parent / "data"
+TARGET = DATA / "tiny" / "target"
+# bytes in bf16: decoder layers, what the embedding holds (both tables and the projection), vision, audio
+PUBLISHED = {
+    "e2b": (3_726_686_790, 805_306_368 + 4_697_620_480 + 27_525_120, 337_089_408, 614_368_768),
+    "e4b": (7_891_654_740, 1_342_177_280 + 5_637_144_576 + 55_050_240, 338_662_272, 617_514_496),
+    "26b-a4b": (48_989_888_572, 1_476_395_008, 1_145_588_832, 0),
+    "31b": (58_576_118_392, 2_818_572_288, 1_151_487_072, 0),
+    "12b": (21_801_434_720, 2_013_265_920, 99_844_608, 4_915_200),
+}
+
+
+def planned(name: str) -> Plan:
+    return cabochon.plan(config=DATA / "geometries" / f"{name}.json")
+
+
+def full(plan: Plan, target: str = "default", precision: str = "f16", model: str = "full") -> Verdict:
+    (found,) = (v for v in plan.verdicts if (v.target, v.precision, v.model) == (target, precision, model))
+    return found
+
+
+def disk(verdict: Verdict) -> dict[str, int]:
+    return {part.name: part.disk for part in verdict.components}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_components_of_the_published_models(name: str) -> None:
+    names = ("decoder", "embedding", "vision_encoder", "audio_encoder")
+    expected = {part: size for part, size in zip(names, PUBLISHED[name], strict=True) if size}
+    found = disk(full(planned(name)))
+    assert set(found) == {*expected, "documents"}
+    for part, nbytes in expected.items():  # large weights begin at multiples of 64 KiB
+        assert nbytes - 512 <= found[part] <= nbytes + 20_000_000
+
+
+def test_e2b_takes_its_checkpoint_and_a_tokenizer() -> None:
+    verdict = full(planned("e2b"))
+    assert verdict.disk == sum(disk(verdict).values())
+    assert 10_208_596_934 < verdict.disk < 10_270_000_000
+    assert verdict.memory == sum(part.memory for part in verdict.components)
+    assert verdict.memory > 2 * 3_726_686_790 + 5_502_926_848  # f32 copies of matrices, tables as they are
+
+
+def test_the_table_is_in_memory_for_both_and_on_disk_once() -> None:
+    parts = {part.name: part for part in full(planned("e2b"), "cuda").components}
+    norm = 2 * 256  # of per-layer inputs, which the embedding computes
+    assert parts["decoder"].memory == 3_726_686_790 - norm + 805_306_368
+    assert parts["decoder"].disk < 3_740_000_000
+    assert parts["embedding"].memory == 805_306_368 + 4_697_620_480 + 27_525_120 + norm
+
+
+def test_text_comes_first_and_a_text_alone_has_no_full_package() -> None:
+    assert [v.model for v in planned("e2b").verdicts] == 12 * ["text"] + 12 * ["full"]
+    assert {v.model for v in cabochon.plan(DATA / "tiny" / "text").verdicts} == {"text"}
+    assert {v.model for v in planned("e2b-assistant").verdicts} == {"drafter"}
+
+
+def test_tables_of_a_full_package_fit_the_binding_of_webgpu() -> None:
+    verdict = full(planned("e2b"), "webgpu", "f16")
+    assert "beyond the 128 MiB" not in verdict.reason
+    assert "shader-f16" in verdict.reason
+
+
+@pytest.mark.parametrize(("target", "precision"), [("default", "f32"), ("webgpu", "f16")])
+def test_a_build_takes_what_was_planned(target: str, precision: str, packages: Packages) -> None:
+    out = packages("tiny-full", target, precision)
+    verdict = full(cabochon.plan(TARGET), target, precision)
+    files = {f.stat().st_ino: f for f in out.rglob("*") if f.is_file()}.values()
+    written = sum(f.stat().st_size for f in files)
+    weights = sum(f.stat().st_size for f in files if f.name.endswith(".data"))
+    found = disk(verdict)
+    assert weights == verdict.disk - found["documents"]
+    assert abs(verdict.disk - written) <= 0.05 * written
+    for name in ("vision_encoder", "audio_encoder", "decoder"):
+        assert found[name] == (out / name / "model.onnx.data").stat().st_size
+
+
+def test_operators_of_encoders_that_no_table_lists_are_those_the_plan_names(packages: Packages) -> None:
+    out = packages("tiny-full", "webgpu", "f16")
+    findings = json.loads((out / "evidence" / "validation.json").read_text())["findings"]
+    said = [finding["found"].split(":")[0] for finding in findings if finding["code"] == "RUN004"]
+    unknown = sorted({name for names in said for name in names.split(", ")})
+    assert set(unknown) <= set(ENCODER_OPERATORS)
+    assert (f"has kernels of {', '.join(unknown)}" in full(cabochon.plan(TARGET), "webgpu").reason) == bool(
+        said
+    )
+
+
+def test_towers_that_are_not_built_leave_the_text(tmp_path: Path) -> None:
+    raw = checkpoints.tiny_config("target")
+    raw["vision_config"]["surprise"] = 1
+    plan = cabochon.plan(config=_written(tmp_path, raw))
+    assert {v.model for v in plan.verdicts} == {"text"}
+    assert any("no full package" in line and "surprise" in line for line in plan.remarks)
+
+
+def test_what_is_wrong_with_a_full_package_is_said_of_it_alone(tmp_path: Path) -> None:
+    raw = checkpoints.tiny_config("target")
+    raw["audio_token_id"] = raw["image_token_id"]
+    plan = cabochon.plan(config=_written(tmp_path, raw))
+    assert plan.refused == ""
+    assert full(plan, model="text").status == "runs"
+    assert full(plan).status == "refused"
+    assert "image_token_id" in full(plan).reason
+
+
+def _written(folder: Path, raw: object) -> Path:
+    (folder / "config.json").write_text(json.dumps(raw))
+    return folder / "config.json"

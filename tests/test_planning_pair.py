@@ -1,0 +1,104 @@
+"""Plans of pairs and of drafters by themselves."""
+
+from pathlib import Path
+
+import pytest
+
+import cabochon
+from cabochon.errors import SourceError, UnsupportedError
+from cabochon.planning import Plan, Verdict
+from packages import Packages
+
+DATA = Path(__file__).parent / "data"
+GEOMETRIES, TINY = DATA / "geometries", DATA / "tiny"
+
+
+def planned(target: str, assistant: str) -> Plan:
+    return cabochon.plan(config=GEOMETRIES / f"{target}.json", assistant=GEOMETRIES / f"{assistant}.json")
+
+
+def verdict(plan: Plan, target: str, precision: str, model: str) -> Verdict:
+    key = (target, precision, model)
+    (found,) = (v for v in plan.verdicts if (v.target, v.precision, v.model) == key)
+    return found
+
+
+def written(package: Path) -> int:
+    return sum({f.stat().st_ino: f.stat().st_size for f in package.rglob("*") if f.is_file()}.values())
+
+
+@pytest.mark.parametrize("model", ["text", "full"])
+def test_a_pair_is_the_target_and_the_drafter(model: str) -> None:
+    alone = verdict(cabochon.plan(config=GEOMETRIES / "e2b.json"), "cuda", "f16", model)
+    pair = verdict(planned("e2b", "e2b-assistant"), "cuda", "f16", model)
+    names = [part.name for part in alone.components]
+    assert [part.name for part in pair.components] == [*names[:-1], "drafter", "token_embedding", "documents"]
+    # the drafter, and once more the tokenizer that stands beside it
+    assert 157_559_816 + 32_000_000 < pair.disk - alone.disk < 157_559_816 + 33_000_000
+    # the drafter, and the target's table in the session that looks tokens up
+    assert pair.memory - alone.memory == 157_559_816 + 805_306_368
+
+
+def test_the_plan_of_the_drafter_comes_along() -> None:
+    plan = planned("e2b", "e2b-assistant")
+    assert plan.assistant is not None
+    assert plan.assistant == cabochon.plan(config=GEOMETRIES / "e2b-assistant.json")
+    assert plan.assistant.nbytes == 157_559_816
+    assert cabochon.plan(config=GEOMETRIES / "e2b.json").assistant is None
+
+
+@pytest.mark.parametrize(
+    ("source", "assistant", "target", "precision"),
+    [("tiny-pair", "assistant", "default", "f32"), ("tiny-dense-pair", "assistant-dense", "webgpu", "f16")],
+)
+def test_a_pair_takes_what_was_planned(
+    source: str, assistant: str, target: str, precision: str, packages: Packages
+) -> None:
+    taken = written(packages(source, target, precision))
+    plan = cabochon.plan(TINY / "text", assistant=TINY / assistant)
+    assert abs(verdict(plan, target, precision, "text").disk - taken) <= 0.05 * taken
+
+
+@pytest.mark.parametrize(
+    ("source", "assistant", "target", "precision"),
+    [
+        ("tiny-drafter", "assistant", "default", "f32"),
+        ("tiny-dense-drafter", "assistant-dense", "cuda", "f16"),
+    ],
+)
+def test_a_drafter_takes_what_was_planned(
+    source: str, assistant: str, target: str, precision: str, packages: Packages
+) -> None:
+    taken = written(packages(source, target, precision))
+    found = verdict(cabochon.plan(TINY / assistant), target, precision, "drafter")
+    assert abs(found.disk - taken) <= 0.05 * taken
+
+
+def test_drafters_have_kernels_where_attention_has_none() -> None:
+    plan = cabochon.plan(config=GEOMETRIES / "31b-assistant.json")
+    assert verdict(plan, "cuda", "f32", "drafter").status == "has kernels"
+    assert verdict(plan, "default", "f16", "drafter").status == "runs"
+    assert verdict(plan, "default", "bf16", "drafter").status == "builds"
+
+
+def test_a_table_of_a_drafter_is_stored_whole() -> None:
+    found = verdict(planned("e2b", "e2b-assistant"), "webgpu", "f32", "text")
+    assert found.status == "conditional"
+    assert "1 tensor is beyond the 128 MiB" in found.reason
+    assert "must grant 256 MiB" in found.reason
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    plan = planned("e2b", "31b-assistant")
+    assert "backbone_hidden_size is 5376, the target's hidden_size 1536" in plan.refused
+    assert {(v.status, v.reason) for v in plan.verdicts} == {("refused", plan.refused)}
+
+
+def test_an_assistant_that_is_none() -> None:
+    with pytest.raises(UnsupportedError, match="is no drafter"):
+        cabochon.plan(TINY / "text", assistant=TINY / "text")
+
+
+def test_a_target_that_is_a_drafter() -> None:
+    with pytest.raises(SourceError, match="expected a target to draft for"):
+        cabochon.plan(TINY / "assistant", assistant=TINY / "assistant")
