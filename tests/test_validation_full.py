@@ -1,0 +1,274 @@
+"""Full packages: a good one is told nothing; every rule on its components and media has a bad one that it finds out."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from broken import Break, all_of, check, codes, edit_document, edit_graph, edit_json, remove, workflow
+from cabochon.dialects import TARGETS
+from cabochon.validation import validate
+from packages import TINY, Packages
+
+FULL = ("tiny-full", "default", "f32")
+QUICK = {"quick": True, "select": ("FIL001", "PRT", "HON")}
+EMBEDDING, VISION, AUDIO = (f"{name}/model.onnx" for name in ("embedding", "vision_encoder", "audio_encoder"))
+How = Callable[[Path], object]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("source", ["tiny-full", "big-full"])
+def test_a_good_package(packages: Packages, source: str, target: str) -> None:
+    verdict = validate(packages(source, target))
+    assert not verdict.errors, verdict.findings
+    assert {f.severity for f in verdict.warnings} == set() or target == "cuda"
+    assert {"PRT010", "PRT011", "PRT012", "PRT013", "HON026", "HON027", "HON028", "HON029", "HON030"} <= set(
+        verdict.rules
+    )
+    if target in ("default", "onnx-standard"):
+        assert not verdict.findings, verdict.findings
+
+
+def test_a_good_package_runs(packages: Packages) -> None:
+    """Text through both documents; two pictures and two recordings through encoders and embedding."""
+    verdict = validate(packages(*FULL), execute=True, source=TINY / "target")
+    assert not verdict.findings, verdict.findings
+    assert {"BEH002", "BEH015", "BEH017", "SRC001"} <= set(verdict.rules)
+
+
+def ports(proto: onnx.ModelProto, side: str) -> dict[str, Any]:
+    return {value.name: value for value in getattr(proto.graph, side)}
+
+
+def renamed(side: str, old: str, new: str) -> Callable[[onnx.ModelProto], None]:
+    """A port with another name, the nodes with it."""
+
+    def change(proto: onnx.ModelProto) -> None:
+        ports(proto, side)[old].name = new
+        for node in proto.graph.node:
+            for names in (node.input, node.output):
+                names[:] = [new if name == old else name for name in names]
+
+    return change
+
+
+def half(side: str, name: str) -> Callable[[onnx.ModelProto], None]:
+    def change(proto: onnx.ModelProto) -> None:
+        ports(proto, side)[name].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+
+    return change
+
+
+def wider(side: str, name: str) -> Callable[[onnx.ModelProto], None]:
+    def change(proto: onnx.ModelProto) -> None:
+        ports(proto, side)[name].type.tensor_type.shape.dim[-1].dim_value += 1
+
+    return change
+
+
+def prop(key: str, value: str) -> Callable[[onnx.ModelProto], None]:
+    def change(proto: onnx.ModelProto) -> None:
+        next(entry for entry in proto.metadata_props if entry.key == key).value = value
+
+    return change
+
+
+def compared_with(old: int, new: int) -> Callable[[onnx.ModelProto], None]:
+    """The embedding looks for another id."""
+
+    def change(proto: onnx.ModelProto) -> None:
+        names = {name for node in proto.graph.node if node.op_type == "Equal" for name in node.input}
+        for tensor in proto.graph.initializer:
+            if tensor.name in names:
+                value = numpy_helper.to_array(tensor)
+                tensor.CopyFrom(numpy_helper.from_array(np.where(value == old, new, value), tensor.name))
+
+    return change
+
+
+def without(folder: str) -> How:
+    return lambda package: shutil.rmtree(package / folder)
+
+
+def genai(part: str, **changes: Any) -> How:
+    return edit_json("genai_config.json", lambda d: d["model"].setdefault(part, {}).update(changes))
+
+
+def whole(**changes: Any) -> How:
+    return edit_json("genai_config.json", lambda d: d["model"].update(changes))
+
+
+def config(**changes: Any) -> How:
+    return edit_json("config.json", lambda d: d.update(changes))
+
+
+def transform(medium: str, op: str, **changes: Any) -> How:
+    def change(document: dict[str, Any]) -> None:
+        found = document["preprocessing"][medium]["transforms"]
+        next(each for each in found if each["op"] == op).update(changes)
+
+    return edit_document(change)
+
+
+def attributes(name: str, *path: Any, **changes: Any) -> How:
+    def change(data: Any) -> None:
+        for key in path:
+            data = data[key]
+        data["operation"]["attrs"].update(changes)
+
+    return edit_json(name, change)
+
+
+def processor(section: str, **changes: Any) -> How:
+    return edit_json("processor_config.json", lambda d: d[section].update(changes))
+
+
+def of(name: str, how: How, found: set[str], **options: Any) -> Break:
+    return Break(name, how, found, FULL, options=options or QUICK)
+
+
+BREAKS = (
+    of("no vision encoder", without("vision_encoder"), {"FIL001", "PRT010"}),
+    of("no embedding", without("embedding"), {"FIL001", "PRT010"}),
+    of("no audio encoder", without("audio_encoder"), {"FIL001", "PRT010"}),
+    of(
+        "per-layer inputs under another name",
+        edit_graph(renamed("output", "per_layer_inputs", "per_layer"), EMBEDDING),
+        {"PRT001", "PRT002", "PRT011", "PRT013", "HON029"},
+    ),
+    of(
+        "features that nothing makes",
+        edit_graph(renamed("output", "image_features", "pooled"), VISION),
+        {"PRT001", "PRT002", "PRT011", "HON029"},
+    ),
+    of("features in f16", edit_graph(half("output", "image_features"), VISION), {"PRT004", "PRT012"}),
+    of("features too wide", edit_graph(wider("output", "audio_features"), AUDIO), {"PRT006", "PRT012"}),
+    of(
+        "embeddings too wide",
+        edit_graph(wider("output", "inputs_embeds"), EMBEDDING),
+        {"PRT006", "PRT012", "PRT013"},
+    ),
+    of("another id of an image in config.json", config(image_token_id=20), {"HON026"}),
+    of("another id of an image in genai_config.json", whole(image_token_id=20), {"HON026"}),
+    of("another id in the properties", edit_graph(prop("cabochon.image_token_id", "20"), EMBEDDING), {"HON026"}),
+    of("another id of an image in the graph", edit_graph(compared_with(8, 20), EMBEDDING), {"HON026"}),
+    of("another id of sound in the graph", edit_graph(compared_with(11, 20), EMBEDDING), {"HON026"}),
+    of("an end of images that the tokenizer has not", config(eoi_token_id=20), {"HON026"}),
+    of("larger patches", processor("image_processor", patch_size=8), {"HON027", "HON028"}),
+    of("frames with larger patches", processor("video_processor", patch_size=8), {"HON027"}),
+    of("other pooling", processor("image_processor", pooling_kernel_size=2), {"HON027", "HON028"}),
+    of("another pooling in the graph", edit_graph(prop("cabochon.pooling_kernel_size", "2"), VISION), {"HON027"}),
+    of("more bands", processor("feature_extractor", feature_size=128), {"HON027", "HON028"}),
+    of("a budget of tokens for one of patches", transform("image", "resize", max_patches=70), {"HON028"}),
+    of("padding to another length", transform("image", "pad", target_length=70), {"HON028"}),
+    of("another hop", transform("audio", "log_mel", hop_length=320), {"HON028"}),
+    of("another scale of mels", transform("audio", "log_mel", mel_scale="slaney"), {"HON028"}),
+    of(
+        "another budget",
+        attributes("image_processor.json", "processor", "transforms", 1, max_soft_tokens=280),
+        {"HON028"},
+    ),
+    of(
+        "other frames",
+        attributes("audio_feature_extraction.json", "feature_extraction", "sequence", 1, frame_length_ms=25.0),
+        {"HON028"},
+    ),
+    of("an invented field", genai("vision", spatial_merge_size=2), {"HON029"}),
+    of("a port that is none", genai("speech", inputs={"audio_embeds": "audio_embeds"}), {"HON029"}),
+    of("an embedding that is left out", whole(embedding={}), {"HON029"}),
+    of("the type of a text model", whole(type="gemma4_text"), {"HON029"}),
+    of(
+        "an encoder that the embedding asks for",
+        all_of(without("audio_encoder"), config(audio_config=None)),
+        {"FIL001", "PRT010"},
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", BREAKS, ids=str)
+def test_a_broken_package_is_found_out(broken: Break, packages: Packages, tmp_path: Path) -> None:
+    check(broken, packages, tmp_path)
+
+
+def test_another_table_than_the_heads(packages: Packages, tmp_path: Path) -> None:
+    """The table of the embedding and the head of the decoder are one file; here they are not."""
+    copy = tmp_path / "package"
+    shutil.copytree(packages(*FULL), copy)
+    file = copy / "embedding" / "model.embed_tokens.weight.data"
+    data = bytearray(file.read_bytes())
+    data[100] ^= 1
+    file.unlink()
+    file.write_bytes(data)
+    assert codes(validate(copy, select=("HON030",))) == {"HON030"}
+    assert codes(validate(copy, quick=True, select=("HON030",))) == set(), "reads weights"
+    assert "SRC001" in codes(validate(copy, select=("SRC",), source=TINY / "target"))
+
+
+def spread_backwards(proto: onnx.ModelProto) -> None:
+    """Features in the place of those before them: each index one less, the first row twice."""
+    gather = next(n for n in proto.graph.node if n.op_type == "Gather" and "Concat" in n.input[0])
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(1, np.int64), "one"))
+    index = list(proto.graph.node).index(gather)
+    proto.graph.node.insert(index, onnx.helper.make_node("Sub", [gather.input[1], "one"], ["shifted"]))
+    proto.graph.node.insert(index + 1, onnx.helper.make_node("Abs", ["shifted"], ["shifted.abs"]))
+    gather.input[1] = "shifted.abs"
+
+
+EXECUTED = {"execute": True, "quick": True, "select": ("BEH017",)}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [edit_graph(spread_backwards, EMBEDDING), edit_graph(compared_with(8, 20), EMBEDDING)],
+    ids=["features of others", "another id"],
+)
+def test_features_in_other_places(packages: Packages, tmp_path: Path, how: How) -> None:
+    check(Break("media", how, {"BEH017"}, FULL, options=EXECUTED), packages, tmp_path)
+
+
+def test_a_source_of_another_kind(packages: Packages) -> None:
+    found = validate(packages(*FULL), source=TINY / "text", select=("SRC",))
+    assert [f.found for f in found.findings] == ["a component of a full package"]
+
+
+def test_the_target_of_a_document_is_looked_at(packages: Packages, tmp_path: Path) -> None:
+    """What the embedding makes is bound to the decoder under the wrong name."""
+
+    def swap(document: dict[str, Any]) -> None:
+        step = next(s for s in workflow(document)["steps"] if s.get("component") == "decoder")
+        step["inputs"]["inputs_embeds"], step["inputs"]["per_layer_inputs"] = (
+            step["inputs"]["per_layer_inputs"],
+            step["inputs"]["inputs_embeds"],
+        )
+
+    how = edit_document(swap)
+    check(
+        Break("swapped", how, {"REF007"}, FULL, options={"quick": True, "select": ("REF", "PRT")}),
+        packages,
+        tmp_path,
+    )
+
+
+def test_a_missing_processor_file(packages: Packages, tmp_path: Path) -> None:
+    how = remove("image_processor.json")
+    found = check(Break("processor", how, {"FIL001"}, FULL, options={"quick": True}), packages, tmp_path)
+    assert {f.at for f in found.findings} >= {"genai_config.json: model.vision.config_filename"}
+
+
+def test_provenance_of_each_graph(packages: Packages, tmp_path: Path) -> None:
+    how = edit_json(
+        "provenance.json", lambda d: d["build"]["components"]["embedding"]["operators"].update(Gather=99)
+    )
+    found = check(Break("operators", how, {"HON002"}, FULL, options={"quick": True}), packages, tmp_path)
+    assert [f.at for f in found.findings] == ["provenance.json: build.components.embedding.operators"]
+
+
+def test_json_of_the_package_is_what_it_was(packages: Packages) -> None:
+    """The breaks above change copies."""
+    assert json.loads((packages(*FULL) / "config.json").read_bytes())["image_token_id"] == 8
