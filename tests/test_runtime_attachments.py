@@ -11,8 +11,9 @@ import pytest
 import cabochon
 from cabochon.errors import PackageError, RequestError
 from cabochon.runtime import Model, SoftToken
-from cabochon.runtime.attachments import Attached, Marks
+from cabochon.runtime.marks import Marks
 from cabochon.runtime.soft import Medium
+from cabochon.runtime.sources import Attached, Sources
 from full_packages import AUDIO, IMAGE, REF, VIDEO, picture, recorded_media, small
 from packages import Packages
 
@@ -167,7 +168,7 @@ def test_base64_is_bytes(whole: Model, monkeypatch: pytest.MonkeyPatch):
         seen.append(source)
         raise RequestError("enough", at="images[0]")
 
-    monkeypatch.setattr(type(whole._prompts._media), "_needed", lambda self, kind: read)
+    monkeypatch.setattr(Sources, "_needed", lambda self, kind: read)
     encoded = base64.b64encode(b"bytes").decode()
     for part in ({"url": f"data:image/png;base64,{encoded}"}, {"base64": encoded}):
         with pytest.raises(RequestError, match=r"^images\[0\]: enough"):

@@ -70,6 +70,8 @@ def load(
 class Model:
     """A loaded package. The caches of one conversation stay between calls, so a next turn costs only what is new.
 
+    How far that goes, words and media decide: behind the same words another picture is fed anew.
+
     `session` holds the ports and the provider, `tokens` the tokenizer, `chat` the template (None where the package has
     none), `eos_token_ids` the union of all files, `remarks` what the package asks for and is not followed, `proposer`
     who proposes tokens in speculative decoding (None: nobody).
@@ -103,8 +105,12 @@ class Model:
     def generate(self, prompt: Any, **options: Unpack[Options]) -> Generation | list[Generation]:
         """Generate until end-of-sequence, a stop string or `max_new_tokens`; a list of prompts gives a list of answers.
 
-        A prompt is raw text, the messages of a conversation, or token ids. Raises RequestError, before anything is
-        computed, for a prompt or option that is wrong and for what the positions or the memory cannot hold.
+        A prompt is raw text, the messages of a conversation, or token ids. A full package takes images, sound and
+        video besides: as parts of messages ({"type": "image", "path": ...}), or with `images`, `audio` and `videos` for
+        the placeholders in a text, such as <|image|>. Token ids are fed as they are: a placeholder for each soft token.
+
+        Raises RequestError, before anything is computed, for a prompt or option that is wrong and for what the
+        positions or the memory cannot hold.
         """
         request = self._request(options)
         if is_batch(prompt):

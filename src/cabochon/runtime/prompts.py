@@ -16,7 +16,7 @@ from cabochon.runtime.soft import SoftToken
 from cabochon.runtime.tokens import Tokens, unused_character
 
 Prompt = str | Sequence[Message] | Sequence[int] | np.ndarray
-"""Raw text, the messages of a conversation, or token ids."""
+"""Raw text, the messages of a conversation, or token ids, soft ones among them."""
 
 
 class Prompts:
