@@ -46,8 +46,9 @@ def check(
 
     L4: logits and the hidden tap of one forward pass per prompt. L5: `new_tokens` (at least 32) greedy
     tokens. Of a full package L4 is each component by itself, fed what the reference's was, and the whole from text and
-    media to logits; what its processors make of media is compared too. f32 and f16 packages run as they are; bf16 packages (no onnxruntime runs them on a CPU) and f16
-    packages run as f32 twins as well. `known` compares with published answers instead, without torch.
+    media to logits; what its processors make of media is compared too. f32 and f16 packages run as they are; bf16
+    packages (no onnxruntime runs them on a CPU) and f16 packages run as f32 twins as well. `known` compares with
+    published answers instead, without torch.
     A drafter, alone or in a pair, is compared with two checkpoints: `source` is its target's, `assistant` its own.
     L4 is one step on the target's real states, L5 the rounds of assisted generation.
     `scratch` is where recorded answers and twins are put for the time of the check (the system's temporary

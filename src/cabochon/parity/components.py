@@ -11,18 +11,27 @@ from typing import Any
 import numpy as np
 
 from cabochon.errors import ParityError
-from cabochon.parity.measures import Difference, Threshold, apart
 from cabochon.parity.levels import STRICT, twice
+from cabochon.parity.measures import Difference, Threshold, apart
 from cabochon.parity.passed import COMPONENTS, Passed, Said
 from cabochon.parity.subject import NUMPY, Subject
 
-__all__ = ["Component", "Match", "component_file", "limits", "present", "strict"]
+__all__ = ["Component", "Match", "component_file", "limits", "present", "rounded", "strict"]
 
 ENCODERS = {
     "vision_encoder": ("image_features", ("pixel_values", "pixel_position_ids")),
     "audio_encoder": ("audio_features", ("input_features", "input_features_mask")),
 }
 """The output and the inputs of each encoder."""
+PORTS = {
+    **{name: (port,) for name, (port, _) in ENCODERS.items()},
+    "embedding": ("inputs_embeds", "per_layer_inputs"),
+    "decoder": ("logits", "hidden_states"),
+}
+UNITS = {"f16": 2.0**-11, "bf16": 2.0**-8}
+"""Half the distance of 1 from the next number: what one rounding does at most, relatively."""
+ROUNDED = (("audio_encoder", "audio_features"), ("embedding", "per_layer_inputs"))
+"""Outputs that depend on constants which the graph holds in the package's type, and the reference in its own."""
 Limits = Mapping[tuple[str, str], Threshold]
 """By component and port."""
 
@@ -46,14 +55,23 @@ def present(package: Path) -> list[str]:
     return [name for name in COMPONENTS if component_file(package, name).is_file()]
 
 
-def strict(package: Path) -> dict[tuple[str, str], Threshold]:
-    """The limits of f32, for every component."""
-    ports = {
-        "embedding": ("inputs_embeds", "per_layer_inputs"),
-        "decoder": ("logits", "hidden_states"),
-        **{name: (port,) for name, (port, _) in ENCODERS.items()},
-    }
-    return {(name, port): STRICT for name in present(package) for port in ports[name]}
+def strict(package: Path, precision: str) -> dict[tuple[str, str], Threshold]:
+    """The limits of f32 arithmetic, for every component of a package of `precision` or its twin."""
+    limits = {(name, port): STRICT for name in present(package) for port in PORTS[name]}
+    return limits | {key: rounded(precision) for key in ROUNDED if key in limits}
+
+
+def rounded(precision: str) -> Threshold:
+    """The limit of f32 arithmetic where a package of halves has constants that the reference has exactly."""
+    if precision not in UNITS:
+        return STRICT
+    unit = UNITS[precision]
+    return Threshold(
+        relative=unit,
+        cosine=min(STRICT.cosine, float(np.cos(unit))),
+        chosen=f"f32 against f32, but with the package's constants, rounded to {precision} as the reference's are not: "
+        f"within one rounding of that type, {unit:.3g} relative and rad",
+    )
 
 
 def limits(own: Sequence[Passed], exact: Sequence[Passed]) -> dict[tuple[str, str], Threshold]:

@@ -1,4 +1,4 @@
-"""Pictures, sounds and films for prompts: made by arithmetic, so that they are the same anywhere and come from nowhere."""
+"""Pictures, sounds and films for prompts: made by arithmetic, so that they are the same anywhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ from cabochon.checkpoint import Checkpoint
 from cabochon.errors import ParityError
 from cabochon.evidence import identity, versions, write
 from cabochon.parity import full_reports, reports
-from cabochon.parity.components import Component, Limits, limits, present, strict
+from cabochon.parity.components import Component, Limits, limits, present, rounded, strict
 from cabochon.parity.evidence import Evidence, Verdict
 from cabochon.parity.full_prompts import everything
 from cabochon.parity.full_reference import record_full
@@ -88,7 +88,7 @@ class Full:
         has = {"vision_encoder": "vision_config", "audio_encoder": "audio_config"}
         for name, key in has.items():
             if bool(config.get(key)) != (name in present(self.package)):
-                said = "has no" if config.get(key) else "has a"
+                said = "has no" if config.get(key) else "has an" if name[0] == "a" else "has a"
                 raise ParityError(
                     f"the package {said} {name}; the checkpoint's config.json says {key}: "
                     f"{'an object' if config.get(key) else 'null'}",
@@ -98,14 +98,15 @@ class Full:
 
     def _tries(self, recording: FullRecording) -> Iterator[tuple[Path, Tries]]:
         """The packages to run, each with its trials: the package itself where a CPU can, its f32 twin for halves."""
-        precision, all_strict = self.precision, strict(self.package)
+        precision, all_strict = self.precision, strict(self.package, self.precision)
         if precision == "f32":
             yield self.package, [(Trial(DIRECT, "f32", STRICT, STRICT), all_strict)]
             return
         if precision == "f16":
             trial = halves(DIRECT, "f16", recording.answers("f16"), recording.answers("f32"))
             yield self.package, [(trial, limits(recording.passed["f16"], recording.passed["f32"]))]
-        tries: Tries = [(Trial(TWIN.format(precision=precision), "f32", STRICT, STRICT), all_strict)]
+        limit = rounded(precision)
+        tries: Tries = [(Trial(TWIN.format(precision=precision), "f32", limit, limit), all_strict)]
         if precision == "bf16":
             tries.append((Trial(BESIDE, "bf16"), None))
         self.progress("f32 twin")

@@ -24,9 +24,9 @@ from cabochon.parity.passed import Prepared
 __all__ = ["HOW", "FullProcessor", "shown"]
 
 HOW = {
-    "images": "transformers' image processor; resized by torch's antialiased bicubic kernel for uint8, which is the "
-    "one that torchvision calls, not by Pillow",
-    "frames": "transformers' image processor with the budget of the video processor, whose own needs torchvision; which "
+    "images": "transformers' image processor; resized not by Pillow, but by torch's antialiased bicubic kernel "
+    "for uint8, which is the one that torchvision calls",
+    "frames": "transformers' image processor with the budget of the video processor, which needs torchvision; which "
     "frames are taken, and their times, are cabochon's choice",
     "sound": "transformers' feature extractor",
     "text": "transformers' processor and tokenizer",
@@ -48,8 +48,8 @@ def shown(frames: Sequence[np.ndarray]) -> Video:
 class FullProcessor:
     """The processor of a checkpoint."""
 
-    def __init__(self, transformers: Any, source: Path, bos: int | None) -> None:
-        """Raises ParityError where transformers lacks something for it."""
+    def __init__(self, transformers: Any, source: Path, bos: int | None, audio: bool) -> None:
+        """`audio`: it prepares sound. Raises ParityError where transformers lacks something for it."""
         from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
         from transformers.processing_utils import VideosKwargs
 
@@ -60,9 +60,9 @@ class FullProcessor:
                 return
 
         try:
-            images, sounds, tokenizer = (
+            images, tokenizer, *sounds = (
                 getattr(transformers, name).from_pretrained(source, local_files_only=True)
-                for name in ("AutoImageProcessor", "AutoFeatureExtractor", "AutoTokenizer")
+                for name in ("AutoImageProcessor", "AutoTokenizer", *["AutoFeatureExtractor"] * audio)
             )
         except (ImportError, OSError, ValueError) as error:
             raise ParityError(
@@ -72,7 +72,7 @@ class FullProcessor:
             ) from error
         self._pillow = _pillow(images)
         self._made = Unchecked(
-            feature_extractor=sounds, image_processor=images, tokenizer=tokenizer,
+            feature_extractor=next(iter(sounds), None), image_processor=images, tokenizer=tokenizer,
             video_processor=_Films(source, images, VideosKwargs),
         )  # fmt: skip
         self._bos = "" if bos is None else tokenizer.convert_ids_to_tokens(bos)
@@ -110,7 +110,7 @@ class FullProcessor:
 
 
 def _pillow(images: Any) -> Any:
-    """Lets an image processor that resizes with Pillow do it as torchvision does; a copy that does not, None if none."""
+    """Lets an image processor that resizes with Pillow do it as torchvision does; a copy that does not, if it would."""
     if not type(images).__name__.endswith("Pil"):
         return None
     import torch

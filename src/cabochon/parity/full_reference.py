@@ -33,7 +33,9 @@ def record_full(
     """
     torch, transformers = _libraries()
     text = config.get("text_config", config)
-    processor = FullProcessor(transformers, source, text.get("bos_token_id"))
+    processor = FullProcessor(
+        transformers, source, text.get("bos_token_id"), bool(config.get("audio_config"))
+    )
     prepared = [processor(asked) for asked in questions]
     model, identity = _load(torch, transformers, source, config, precision)
     passed: dict[str, tuple[Passed, ...]] = {}

@@ -110,7 +110,7 @@ def _line(found: Sequence[Processed]) -> str:
     line = f"{len(found) - len(wrong)} of {len(found)} prompts prepared alike"
     for port, name in (("pixel_values", "pixels"), ("input_features", "sound")):
         if port in largest:
-            line += f"; {name} within {largest[port]:.1e}"
+            line += f"; {name} {f'within {largest[port]:.1e}' if largest[port] else 'equal'}"
     return line + (f"; not {', '.join(wrong)}" if wrong else "")
 
 

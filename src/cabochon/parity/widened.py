@@ -71,7 +71,7 @@ def is_full(package: Path) -> bool:
 
 
 def widen_full(package: Path, folder: Path) -> Path:
-    """Writes the twins of all components into `folder`, with the files around them: a full package in f32, as it says."""
+    """Writes the twins of all components into `folder`, and the files around them: a full package in f32."""
     for path in sorted(package.glob("*/model.onnx")):
         _say_f32(widen(path.parent, folder / path.parent.name))
     for path in package.iterdir():

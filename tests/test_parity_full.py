@@ -1,0 +1,251 @@
+"""`check` of full packages, live against transformers: every target passes, and a wrong component is named."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cabochon
+import checkpoints
+from cabochon.errors import ParityError
+from cabochon.parity import Evidence, check, full
+from cabochon.parity.full_prompts import Asked, everything
+from cabochon.parity.full_reference import record_full
+from cabochon.parity.passed import FullRecording
+from full_graphs import ALL
+from packages import TINY, Packages
+from test_parity_levels import flip
+
+pytestmark = pytest.mark.parity
+
+COMPONENTS = ["vision_encoder", "audio_encoder", "embedding", "decoder"]
+WORDS = ("english", "emoji", "drawn ids", "window +1", "beyond the window")
+MEDIA = ["image", "two images", "audio", "two sounds", "image and audio", "rows", "video", "video and image"]
+HALVES = ("english", "two images", "audio", "rows")
+SHORT = ("english", "audio", "image and audio", "rows")
+
+
+def some(names: Sequence[str] = WORDS, media: Sequence[str] = MEDIA) -> Callable[..., Any]:
+    def asked(*given: Any) -> list[Asked]:
+        return [one for one in everything(*given) if one.name in (*names, *media)]
+
+    return asked
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., FullRecording]:
+    """What transformers says, asked live, but once for each checkpoint, precision and list of questions."""
+    known: dict[Any, FullRecording] = {}
+
+    def once(source: Path, config: Any, asked: list[Asked], *, precision: str, **more: Any) -> FullRecording:
+        key = (source, precision, tuple(one.name for one in asked))
+        if key not in known:
+            folder = tmp_path_factory.mktemp("recorded")
+            known[key] = record_full(source, config, asked, precision=precision, **{**more, "folder": folder})
+        return known[key]
+
+    return once
+
+
+@pytest.fixture(autouse=True)
+def asked_once(recordings: Callable[..., FullRecording], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full, "record_full", recordings)
+    monkeypatch.setattr(full, "everything", some())
+
+
+@pytest.fixture
+def shortly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few questions, for packages that are wrong."""
+    monkeypatch.setattr(full, "everything", some(SHORT, ()))
+
+
+@pytest.fixture
+def copied(packages: Packages, tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """A copy of a package, to be written into."""
+    yield lambda *how: shutil.copytree(packages(*how), tmp_path / "p")
+
+
+def documents(package: Path) -> dict[str, dict[str, Any]]:
+    return {p.name: json.loads(p.read_text("utf-8")) for p in (package / "evidence").glob("*.json")}
+
+
+def failures(evidence: Evidence) -> list[str]:
+    return [f"{v.level}: {v.summary}" for v in evidence.verdicts if not v.passed]
+
+
+def levels(components: list[str]) -> list[str]:
+    each = [f"L4 {name}" for name in components]
+    return ["processors", *each, "L4 logits", "L4 hidden states", "L5 generation"]
+
+
+@pytest.fixture(scope="module")
+def package(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Target default in f32, with the evidence of the test below."""
+    return shutil.copytree(packages("tiny-full"), tmp_path_factory.mktemp("default") / "p")
+
+
+@pytest.mark.parametrize("target", ALL)
+def test_tiny_passes_in_f32(copied: Callable[..., Path], package: Path, target: str) -> None:
+    package = package if target == "default" else copied("tiny-full", target)
+    evidence = check(package, TINY / "target", threads=1)
+    assert evidence.passed, failures(evidence)
+    assert [v.level for v in evidence.verdicts] == levels(COMPONENTS)
+    found = documents(package)
+    for name in COMPONENTS:
+        document = found[f"l4_{name}.json"]
+        (trial,) = document["trials"]
+        assert document["component"] == name
+        assert all(one["max_relative_difference"] == 1e-4 for one in trial["thresholds"].values())
+        assert all(row["max_relative_difference"] <= 1e-4 and row["passed"] for row in trial["prompts"])
+    (trial,) = found["l5_generation.json"]["trials"]
+    assert {row["verdict"] for row in trial["prompts"]} == {"equal"}
+    assert {row["new_tokens"] for row in trial["prompts"]} == {32}
+    assert {row["name"] for row in trial["prompts"]} >= {*MEDIA} - {"rows"} | {
+        f"rows, {n} of 3" for n in (1, 2, 3)
+    }
+    assert_bound(package, found, target, "f32")
+
+
+def assert_bound(package: Path, found: dict[str, Any], target: str, precision: str) -> None:
+    """Evidence says of which files it is, and SHA256SUMS knows it."""
+    sums = (package / "SHA256SUMS").read_text()
+    files = {p.relative_to(package).as_posix() for p in package.glob("*_encoder/model*")}
+    for name, document in found.items():
+        if name != "validation.json":
+            said = document["package"]
+            assert (said["target"], said["precision"]) == (target, precision)
+            assert files <= said["sha256"].keys()
+            assert f"evidence/{name}" in sums
+    assert all(f"{digest}  {file}" in sums for file, digest in said["sha256"].items())
+
+
+def test_evidence_says_what_was_shown_and_in_which_calls(package: Path) -> None:
+    found = documents(package)
+    images = [row["name"] for row in found["l4_vision_encoder.json"]["trials"][0]["prompts"]]
+    assert images[:3] == ["image: image 1", "two images: image 1", "two images: image 2"]
+    assert images[-3:] == ["video and image: image 1", "video and image: frame 2", "video and image: frame 3"]
+    rows = {row["name"]: row for row in found["l4_parity.json"]["trials"][0]["prompts"]}
+    assert rows["two images"]["exhibits"] == ["image 20x90", "image 50x30"]
+    assert rows["image and audio"]["exhibits"] == ["image 23x21", "sound of 0.31 s"]
+    assert rows["video"]["exhibits"] == ["video of 3 frames 40x24"]
+    media = found["processors.json"]["trials"][0]
+    assert [row["name"] for row in media["prompts"]] == MEDIA
+    assert "torchvision" in media["reference"]["frames"]
+    for row in media["prompts"]:
+        assert row["largest_difference"]["input_ids"] == 0
+        assert row["largest_difference"].get("pixel_values", 0) < 1e-6
+        assert row["largest_difference"].get("pixel_position_ids", 0) == 0
+        assert row["largest_difference"].get("input_features", 0) <= 1e-4
+    assert 0 < media["prompts"][0]["resized_by_pillow"]["share"] < 0.01
+
+
+@pytest.mark.parametrize("precision", ["f16", "bf16"])
+def test_tiny_passes_in_halves(
+    copied: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    monkeypatch.setattr(full, "everything", some(HALVES, ()))
+    package = copied("tiny-full", "default", precision)
+    evidence = check(package, TINY / "target", threads=1, scratch=tmp_path)
+    assert evidence.passed, failures(evidence)
+    ranged = ["f16 range"] * (precision == "f16")
+    assert [v.level for v in evidence.verdicts] == [*levels(COMPONENTS), *ranged]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p"], "nothing is left in scratch"
+    found = documents(package)
+    assert_bound(package, found, "default", precision)
+    *own, twin = found["l4_vision_encoder.json"]["trials"]
+    assert twin["thresholds"]["image_features"]["max_relative_difference"] == 1e-4
+    unit = {"f16": 2**-11, "bf16": 2**-8}[precision]
+    twin = found["l4_audio_encoder.json"]["trials"][-1]
+    assert twin["thresholds"]["audio_features"]["max_relative_difference"] == unit
+    if precision == "bf16":
+        assert found["l4_vision_encoder.json"]["reported_only"][0]["reference_arithmetic_dtype"] == "bfloat16"
+        return
+    assert 1e-4 < own[0]["thresholds"]["image_features"]["max_relative_difference"] < 0.02
+    edges = [edge["name"] for edge in found["f16_range.json"]["largest"]]
+    assert {name.split(": ")[0] for name in edges} <= {*COMPONENTS}
+    assert found["f16_range.json"]["values"] > 500
+
+
+@pytest.mark.parametrize("target", ALL)
+def test_the_31b_kind_passes(copied: Callable[..., Path], packages: Packages, target: str) -> None:
+    """Images whose tokens see each other, keys for values, standardized; no sound, no per-layer inputs."""
+    package = copied("big-full", target)
+    evidence = check(package, packages.whole("big-full"), threads=1)
+    assert evidence.passed, failures(evidence)
+    assert [v.level for v in evidence.verdicts] == levels(["vision_encoder", "embedding", "decoder"])
+    embedding = documents(package)["l4_embedding.json"]["trials"][0]
+    assert {row["port"] for row in embedding["prompts"]} == {"inputs_embeds"}
+
+
+WRONG = {
+    "vision_encoder": "model.vision_tower.encoder.layers.1.mlp.up_proj.linear.weight",
+    "audio_encoder": "model.audio_tower.layers.0.lconv1d.linear_start.linear.weight",
+    "embedding": "model.per_layer_model_projection.weight",
+    "decoder": "model.layers.7.mlp.up_proj.weight",
+}
+
+
+@pytest.mark.usefixtures("shortly")
+@pytest.mark.parametrize("name", WRONG)
+def test_one_wrong_bit_names_its_component(copied: Callable[..., Path], name: str) -> None:
+    package = copied("tiny-full")
+    flip(package / name, WRONG[name])
+    evidence = check(package, TINY / "target", threads=1)
+    failed = [v.level for v in evidence.verdicts if not v.passed]
+    assert [level for level in failed if level.removeprefix("L4 ") in COMPONENTS] == [f"L4 {name}"]
+    assert "L4 logits" in failed
+    assert documents(package)[f"l4_{name}.json"]["passed"] is False
+
+
+@pytest.mark.usefixtures("shortly")
+def test_a_tower_that_is_not_standardized_fails(packages: Packages, tmp_path: Path) -> None:
+    source = shutil.copytree(packages.whole("big-full"), tmp_path / "source")
+    config = json.loads((source / "config.json").read_bytes())
+    config["vision_config"]["standardize"] = False
+    checkpoints.write_config(source, config)
+    checkpoints.change(source, lambda tensors: {n: t for n, t in tensors.items() if ".std_" not in n})
+    cabochon.build(source, tmp_path / "p", model="full", precision="f32", license="apache-2.0")
+    evidence = check(tmp_path / "p", packages.whole("big-full"), threads=1)
+    failed = [v.level for v in evidence.verdicts if not v.passed]
+    assert failed[:2] == ["L4 vision_encoder", "L4 logits"]
+
+
+@pytest.mark.usefixtures("shortly")
+def test_another_number_of_soft_tokens_fails(copied: Callable[..., Path]) -> None:
+    """Whatever has another shape differs without bounds, and nothing breaks."""
+    package = copied("tiny-full")
+    path = package / "processor_config.json"
+    config = json.loads(path.read_bytes())
+    config["image_processor"]["max_soft_tokens"] = 140
+    path.write_text(json.dumps(config))
+    evidence = check(package, TINY / "target", threads=1)
+    failed = [v.level for v in evidence.verdicts if not v.passed]
+    assert failed == ["processors", "L4 logits", "L4 hidden states", "L5 generation"]
+    assert "not image and audio, rows" in evidence.verdicts[0].summary
+
+
+def test_another_checkpoint_is_refused(packages: Packages) -> None:
+    with pytest.raises(
+        ParityError, match="the package has an audio_encoder; the checkpoint's config.json says"
+    ):
+        check(packages("tiny-full"), packages.whole("big-full"))
+
+
+@pytest.mark.usefixtures("shortly")
+def test_the_command_says_it(copied: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    from cabochon.cli import main
+
+    package = copied("tiny-full")
+    source = str(TINY / "target")
+    assert main(["parity", str(package), source, "--threads", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "pass  L4 vision_encoder: max relative difference image_features" in text
+    assert "pass  processors: 2 of 2 prompts prepared alike; pixels" not in text
+    assert f"      {package}/evidence/l4_decoder.json" in text
+    flip(package / "audio_encoder", WRONG["audio_encoder"])
+    assert main(["parity", str(package), source, "--threads", "1", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert {v["level"]: v["passed"] for v in said["verdicts"]}["L4 audio_encoder"] is False
