@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE ?= 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test parity clients lint format bench wheel test-all-pythons clean
+.PHONY: help demo test mutations parity clients lint format bench wheel test-all-pythons clean
 
 help:  ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,9 +20,12 @@ demo: $(VENV)/ready  ## build, check and run the shipped miniature
 test: $(VENV)/ready-test  ## every test that needs no torch
 	@$(PYTEST) -n 2 --dist loadfile -m "not parity and not clients" $(ARGS)
 
+mutations: $(VENV)/ready-test  ## mistakes made on purpose in our formulas, each of which must show (ARGS=--write: docs/mutations.md)
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m mutations $(ARGS)
+
 parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live, and those that run OpenVINO
 	@$(PYTEST) -n 2 --dist loadfile -m parity $(ARGS)
-	@$(PYTEST) tests/test_parity_openvino.py
+	@$(PYTEST) tests/test_parity_openvino.py tests/test_gemma4_audio_openvino.py
 
 clients: $(VENV)/ready-clients  ## the tests that run packages with onnx-genai and onnxruntime-genai
 	@$(PYTEST) -n 2 --dist loadgroup -m clients $(ARGS)

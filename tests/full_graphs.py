@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+import cabochon.gemma4.trace as trace
 import checkpoints
 import oracle
 from cabochon.checkpoint import open_checkpoint
@@ -18,7 +19,6 @@ from cabochon.dialects import TARGETS
 from cabochon.gemma4.full_config import read_full_config
 from cabochon.gemma4.full_names import full_tensors, tower_shapes
 from cabochon.gemma4.names import expected_shapes
-from cabochon.gemma4.trace import trace_full
 from cabochon.recipes import PRECISIONS
 from graphs import NUMPY, Past
 
@@ -37,19 +37,27 @@ class Components:
         checkpoint = open_checkpoint(folder)
         self.config = read_full_config(checkpoint.config)
         self.text, self.dtype = self.config.text, NUMPY[precision]
-        tensors = full_tensors(checkpoint.tensors, self.config).used
-        self.models = trace_full(self.config, tensors, TARGETS[target], PRECISIONS[precision])
+        self.target, self.precision = TARGETS[target], PRECISIONS[precision]
+        self.tensors = full_tensors(checkpoint.tensors, self.config).used
+        self._models: dict[str, ir.Model] = {}
         self._sessions: dict[str, ort.InferenceSession] = {}
+
+    def model(self, name: str) -> ir.Model:
+        """A component, traced when it is first asked for: `trace_full` would trace all of them."""
+        if name not in self._models:
+            write, dialect = trace._writers(self.config, 0)[name], trace._dialect(name, self.target)
+            self._models[name] = trace._written(name, write, dialect, self.tensors, self.precision, {})
+        return self._models[name]
 
     def run(self, name: str, feeds: Arrays) -> Arrays:
         """What a component makes, by port."""
         if name not in self._sessions:
-            self._sessions[name] = session(self.models[name])
+            self._sessions[name] = session(self.model(name))
         opened = self._sessions[name]
         return dict(zip([v.name for v in opened.get_outputs()], opened.run(None, feeds), strict=True))
 
     def ports(self, name: str) -> list[str]:
-        return [v.name for v in self.models[name].graph.inputs]
+        return [v.name for v in self.model(name).graph.inputs]
 
     def images(self, pixels: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Features of images [images, patches, ...], all rows."""

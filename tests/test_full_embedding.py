@@ -16,7 +16,7 @@ IMAGE, VIDEO, AUDIO, HIDDEN = 8, 13, 11, 64
 
 
 @cache
-def model(target: str, precision: str = "f32") -> Components:
+def components(target: str, precision: str = "f32") -> Components:
     return Components(TARGET, target, precision)
 
 
@@ -53,7 +53,7 @@ def features(ids: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_rows_are_what_they_are_alone(target: str, ids: np.ndarray, seed: int) -> None:
     """Row by row the oracle's, with the features that come next: no row gets those of another."""
     images, sounds = features(ids, seed)
-    found = model(target).embed(ids, images, sounds)
+    found = components(target).embed(ids, images, sounds)
     for row, tokens in enumerate(ids):
         (vision, audio), (before, heard) = counts(tokens), counts(ids[:row])
         its = images[before : before + vision], sounds[heard : heard + audio]
@@ -76,7 +76,7 @@ def test_too_few_features_are_an_error(target: str, ids: np.ndarray, data: Any) 
     kept = data.draw(st.integers(0, len(images) + len(sounds) - 1))
     fewer = min(kept, len(images)), max(kept - len(images), 0)
     with pytest.raises(Exception, match=r"(?i)out of.* bounds|out of range|indices element"):
-        model(target).embed(ids, images[: fewer[0]], sounds[: fewer[1]])
+        components(target).embed(ids, images[: fewer[0]], sounds[: fewer[1]])
 
 
 @pytest.mark.parametrize("target", ALL)
@@ -87,7 +87,7 @@ def test_features_behind_the_last_place_change_nothing(target: str, ids: np.ndar
     images, sounds = features(ids, 1)
     rest = np.full((more, HIDDEN), np.nan, np.float32)
     exact, found = (
-        model(target).embed(ids, np.concatenate([images, tail]), np.concatenate([sounds, tail]))
+        components(target).embed(ids, np.concatenate([images, tail]), np.concatenate([sounds, tail]))
         for tail in (rest[:0], rest)
     )
     assert all(np.array_equal(exact[name], found[name]) for name in exact)
@@ -99,8 +99,8 @@ def test_features_behind_the_last_place_change_nothing(target: str, ids: np.ndar
 def test_half_precision_stays_close(target: str, ids: np.ndarray, seed: int) -> None:
     """Measured: 6e-4 for embeddings, 2e-3 for per-layer inputs, of the largest value."""
     images, sounds = (rows.astype(np.float16) for rows in features(ids, seed))
-    found = model(target, "f16").embed(ids, images, sounds)
-    exact = model(target).embed(ids, images.astype(np.float32), sounds.astype(np.float32))
+    found = components(target, "f16").embed(ids, images, sounds)
+    exact = components(target).embed(ids, images.astype(np.float32), sounds.astype(np.float32))
     assert found["inputs_embeds"].dtype == found["per_layer_inputs"].dtype == np.float16
     assert difference(found["inputs_embeds"], exact["inputs_embeds"]) < 2e-3
     assert difference(found["per_layer_inputs"], exact["per_layer_inputs"]) < 5e-3

@@ -148,7 +148,8 @@ def test_the_two_commands_stand_at_the_top_of_the_readme() -> None:
 
 def test_continuous_integration_runs_everything() -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    assert re.findall(r"^step (\w+)$", script, re.MULTILINE) == ["lint", "test", "parity", "clients", "demo"]
+    steps = ["lint", "test", "mutations", "parity", "clients", "demo"]
+    assert re.findall(r"^step (\w+)$", script, re.MULTILINE) == steps
     assert "set -euo pipefail" in script
 
 

@@ -1,0 +1,125 @@
+"""The comparisons of each component: what it makes against recorded values and the NumPy oracle."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+import checkpoints
+from full_graphs import REF, TARGET, Components, Truth, big, padded, picture, random_full
+from graphs import difference
+
+__all__ = ["Comparisons"]
+
+Found = Iterator[tuple[str, float]]
+
+
+class Comparisons:
+    """`of(component)` gives its comparisons by name, and the largest difference of each to the largest value."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        """`folder`: an empty one, for checkpoints."""
+        self.target = target
+        self.tiny, self.big, self.loud = TARGET, big(folder / "big", 24), loud(folder / "loud")
+
+    def of(self, component: str) -> Found:
+        compare: dict[str, Callable[[], Found]] = {
+            "vision_encoder": self._vision,
+            "audio_encoder": self._audio,
+            "embedding": self._embedding,
+            "decoder": self._decoder,
+        }
+        return compare[component]()
+
+    def _traced(self, folder: Path) -> Components:
+        """Traced as the formulas stand at this moment."""
+        return Components(folder, self.target)
+
+    @cached_property
+    def truths(self) -> dict[Path, Truth]:
+        return {folder: Truth(folder) for folder in (self.tiny, self.big, self.loud)}
+
+    def _vision(self) -> Found:
+        model, fed = self._traced(self.tiny), np.load(REF / "inputs_image.npz")
+        made = np.load(REF / "prefill_target_image.npz")["image_features"]
+        yield "a recorded image", _far(model.images(fed["pixel_values"], fed["image_position_ids"]), made)
+        two = np.load(REF / "two_images.npz")
+        yield (
+            "two recorded images",
+            _far(model.images(two["pixel_values"], two["image_position_ids"]), two["features"]),
+        )
+        truth = self.truths[self.big]
+        images = padded([picture(truth, 12, 6), picture(truth, 3, 21)], 90)
+        yield (
+            "standardized",
+            _far(self._traced(self.big).images(*images), truth.images(*images)),
+        )
+
+    def _audio(self) -> Found:
+        fed, made = np.load(REF / "inputs_audio.npz"), np.load(REF / "prefill_target_audio.npz")
+        found = self._traced(self.tiny).clips(fed["input_features"], fed["input_features_mask"])
+        yield "a recorded clip", _far(found, made["audio_features"][made["audio_mask"]])
+        clips = np.random.default_rng(0).normal(-2, 2, (2, 60, 16)).astype(np.float32)
+        mask = np.arange(60) < [[60], [37]]
+        found = self._traced(self.loud).clips(clips, mask)
+        yield "loud clips, padded", _far(found, self.truths[self.loud].clips(clips, mask))
+
+    def _embedding(self) -> Found:
+        model, truth = self._traced(self.tiny), self.truths[self.tiny]
+        for name, kind in (("image", "a recorded image"), ("audio", "a recorded clip")):
+            made = np.load(REF / f"prefill_target_{name}.npz")
+            features = (
+                made["image_features"] if name == "image" else made["audio_features"][made["audio_mask"]]
+            )
+            given = (features, None) if name == "image" else (None, features)
+            yield (
+                kind,
+                self._embedded(model, truth, np.load(REF / f"inputs_{name}.npz")["input_ids"], [given]),
+            )
+        rng = np.random.default_rng(1)
+        images, sounds = rng.standard_normal((7, 64), np.float32), rng.standard_normal((3, 64), np.float32)
+        rows = np.array([[2, 8, 8, 11, 9, 8, 40], [2, 50, 8, 13, 13, 8, 11], [11, 60, 61, 62, 63, 64, 65]])
+        each = [(images[:3], sounds[:1]), (images[3:], sounds[1:2]), (None, sounds[2:])]
+        yield "a batch", self._embedded(model, truth, rows, each)
+
+    def _embedded(self, model: Components, truth: Truth, rows: np.ndarray, each: list) -> float:
+        whole = [np.concatenate([r for r in given if r is not None] or [np.zeros((0, 64), np.float32)])
+                 for given in zip(*each, strict=True)]  # fmt: skip
+        found, apart = (
+            model.embed(rows, *whole),
+            [truth.embed(ids, *given) for ids, given in zip(rows, each, strict=True)],
+        )
+        x, extras = (np.stack(part) for part in zip(*apart, strict=True))
+        return max(
+            _far(found["inputs_embeds"], x), _far(found["per_layer_inputs"], extras.reshape(*rows.shape, -1))
+        )
+
+    def _decoder(self) -> Found:
+        model, truth = self._traced(self.big), self.truths[self.big]
+        rows = truth.images(
+            *padded([picture(truth, 12, 9), picture(truth, 3, 21), picture(truth, 9, 9)], 108)
+        )
+        ids = np.array([2, 5, 7, *[8] * 12, 9, 40, 7, *[8] * 7, 9, 50, *[13] * 9, 60, 61, 62])
+        found = model.decode(ids, {"inputs_embeds": truth.embed(ids, rows)[0][None]})["logits"][0]
+        yield "images longer than the window", _far(found, truth.logits(ids, rows))
+
+
+def loud(folder: Path) -> Path:
+    """Scores beyond the cap, and an epsilon that tells one norm from another."""
+    random_full(folder, 7, audio=dict(rms_norm_eps=0.02))
+
+    def louder(tensors: dict[str, checkpoints.Entry]) -> dict[str, checkpoints.Entry]:
+        for name, (dtype, shape, data) in tensors.items():
+            if "audio_tower" in name and name.endswith(("q_proj.linear.weight", "k_proj.linear.weight")):
+                tensors[name] = dtype, shape, (np.frombuffer(data, np.float32) * np.float32(4)).tobytes()
+        return tensors
+
+    return checkpoints.change(folder, louder)
+
+
+def _far(found: np.ndarray, expected: np.ndarray) -> float:
+    """Infinite where it is no number, or of another shape."""
+    if found.shape != expected.shape or not np.isfinite(found).all():
+        return float("inf")
+    return difference(found, expected)

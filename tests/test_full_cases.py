@@ -1,0 +1,181 @@
+"""Faults that were seen in other exporters of the family: each is made impossible, on every target.
+
+Two images in one call and in one batch are in test_full_generation.py, as prompts that transformers recorded.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import cabochon
+import checkpoints
+from full_graphs import ALL, REF, Components, Truth
+from graphs import difference
+from packages import Packages
+
+EXACT = 1e-4  # measured: 2e-6
+Tensors = dict[str, checkpoints.Entry]
+
+
+# What the config says of the towers is done: the tiny target's own weights under another config
+
+
+def standardized(tensors: Tensors) -> Tensors:
+    rng = np.random.default_rng(0)
+    for name, values in (("bias", rng.standard_normal(32)), ("scale", rng.uniform(0.2, 0.4, 32))):
+        tensors[f"model.vision_tower.std_{name}"] = "F32", [32], values.astype(np.float32).tobytes()
+    return tensors
+
+
+def without_bounds(tower: str) -> Callable[[Tensors], Tensors]:
+    def without(tensors: Tensors) -> Tensors:
+        return {
+            name: entry
+            for name, entry in tensors.items()
+            if tower not in name or not name.endswith(("_min", "_max"))
+        }
+
+    return without
+
+
+def window(chunk: int, left: int, right: int) -> dict[str, int]:
+    return {
+        "attention_chunk_size": chunk, "attention_context_left": left, "attention_context_right": right
+    }  # fmt: skip
+
+
+Change = tuple[str, dict[str, Any], Callable[[Tensors], Tensors]]
+CHANGES: dict[str, Change] = {
+    "standardized": ("vision", {"standardize": True}, standardized),
+    "pixels not clipped": ("vision", {"use_clipped_linears": False}, without_bounds("vision_tower")),
+    "theta of the axes": ("vision", {"rope_parameters": {"rope_theta": 30.0}}, dict),
+    "squares of four": ("vision", {"pooling_kernel_size": 2}, dict),
+    "sound not clipped": ("audio", {"use_clipped_linears": False}, without_bounds("audio_tower")),
+    "a longer window": ("audio", window(4, 9, 0), dict),
+    "blocks longer than the window": ("audio", window(12, 3, 0), dict),
+    "a window that looks ahead": ("audio", window(4, 5, 3), dict),
+    "a window of its own": ("audio", window(3, 7, 2), dict),
+}
+
+
+def towers(folder: Path, tower: str, target: str) -> tuple[np.ndarray, np.ndarray]:
+    """Features of the recorded picture or clip, ours and the oracle's."""
+    names = (
+        ("pixel_values", "image_position_ids")
+        if tower == "vision"
+        else ("input_features", "input_features_mask")
+    )
+    fed = np.load(REF / f"inputs_{'image' if tower == 'vision' else 'audio'}.npz")
+    run = "images" if tower == "vision" else "clips"
+    given = [fed[name] for name in names]
+    return getattr(Components(folder, target), run)(*given), getattr(Truth(folder), run)(*given)
+
+
+@pytest.mark.parametrize("target", ALL)
+@pytest.mark.parametrize("name", CHANGES)
+def test_towers_are_built_as_the_config_says(tmp_path: Path, name: str, target: str) -> None:
+    tower, keys, change = CHANGES[name]
+    raw = checkpoints.tiny_config("target")
+    raw[f"{tower}_config"] |= keys
+    folder = checkpoints.copy(tmp_path, "target", **raw)
+    checkpoints.change(folder, change)
+    found, expected = towers(folder, tower, target)
+    assert difference(found, expected) < EXACT
+    usual = np.load(REF / f"prefill_target_{'image' if tower == 'vision' else 'audio'}.npz")
+    usual = usual[f"{'image' if tower == 'vision' else 'audio'}_features"].reshape(-1, 64)
+    assert found.shape != usual.shape or difference(found, usual) > 100 * EXACT, (
+        "or it could not be told apart"
+    )
+
+
+# Port closure: what a component takes is what another makes
+
+GIVEN = {
+    "vision_encoder": {"pixel_values", "pixel_position_ids"},
+    "audio_encoder": {"input_features", "input_features_mask"},
+    "embedding": {"input_ids"},
+    "decoder": {"input_ids", "attention_mask", "logits_to_keep"},
+}
+Port = tuple[int, tuple[int | str, ...]]
+
+
+def ports(package: Path) -> dict[str, tuple[dict[str, Port], dict[str, Port]]]:
+    """Inputs and outputs of each component: element type and shape by name."""
+    found = {}
+    for file in sorted(package.glob("*/model.onnx")):
+        graph = onnx.load(file, load_external_data=False).graph
+        sides = [
+            {
+                v.name: (
+                    v.type.tensor_type.elem_type,
+                    tuple(d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim),
+                )
+                for v in values
+            }
+            for values in (graph.input, graph.output)
+        ]
+        found[file.parent.name] = sides[0], sides[1]
+    return found
+
+
+@pytest.mark.parametrize("target", ALL)
+@pytest.mark.parametrize("kind", ["tiny-full", "big-full"])
+def test_ports_close(packages: Packages, kind: str, target: str) -> None:
+    """An input is a request's, a cache, or the output of another component of the same type, rank and width."""
+    known = ports(packages(kind, target))
+    assert set(known) == ({*GIVEN} if kind == "tiny-full" else {*GIVEN} - {"audio_encoder"})
+    made = {name: port for _, outputs in known.values() for name, port in outputs.items()}
+    taken = set[str]()
+    for component, (inputs, outputs) in known.items():
+        for name, (dtype, shape) in inputs.items():
+            if name in GIVEN[component]:
+                continue
+            source = name.replace("past_key_values", "present")
+            assert source in (outputs if source != name else made), (component, name)
+            other, its = made[source]
+            assert (other, len(its), its[-1]) == (dtype, len(shape), shape[-1]), (component, name)
+            assert isinstance(shape[-1], int), (component, name)
+            taken.add(source)
+    assert set(made) - taken == {"logits", f"hidden_states.{9 if kind == 'tiny-full' else 5}"}
+    assert ("per_layer_inputs" in made) == (kind == "tiny-full")
+    assert ("input_ids" in known["decoder"][0]) == (kind == "big-full")
+
+
+@pytest.mark.parametrize("target", ["default", "webgpu"])
+@pytest.mark.parametrize("kind", ["tiny-full", "big-full"])
+def test_nothing_is_found_in_a_package(packages: Packages, kind: str, target: str) -> None:
+    package = packages(kind, target)
+    findings = cabochon.validate(package).findings
+    assert [f for f in findings if f.severity.name == "ERROR"] == []
+    config = json.loads((package / "genai_config.json").read_bytes())
+    assert ("filename" in config["model"]["speech"]) == (kind == "tiny-full")
+
+
+# f16, component by component
+
+HALF = {"vision_encoder": 2e-3, "audio_encoder": 6e-3, "decoder": 2e-2}
+"""Measured: 4e-4, 2e-3 and 5e-3 of the largest value."""
+
+
+@pytest.mark.parametrize("target", ["default", "onnx-standard"])
+def test_half_precision_stays_close(target: str) -> None:
+    exact, half = (Components(checkpoints.TINY / "target", target, precision) for precision in ("f32", "f16"))
+    image, sound = np.load(REF / "inputs_image.npz"), np.load(REF / "inputs_audio.npz")
+    pictures = [m.images(image["pixel_values"], image["image_position_ids"]) for m in (half, exact)]
+    clips = [m.clips(sound["input_features"], sound["input_features_mask"]) for m in (half, exact)]
+    assert pictures[0].dtype == clips[0].dtype == np.float16
+    assert difference(*pictures) < HALF["vision_encoder"]
+    assert difference(*clips) < HALF["audio_encoder"]
+    for ids, of_half, of_exact in (
+        (image["input_ids"], (pictures[0], None), (pictures[1], None)),
+        (sound["input_ids"], (None, clips[0]), (None, clips[1])),
+    ):
+        logits = [m.forward(ids, *rows)["logits"] for m, rows in ((half, of_half), (exact, of_exact))]
+        assert logits[0].dtype == np.float16
+        assert difference(*logits) < HALF["decoder"]
+        assert (logits[0].argmax(-1) == logits[1].argmax(-1)).mean() > 0.97
