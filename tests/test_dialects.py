@@ -64,6 +64,10 @@ def test_weights_keep_their_names_and_are_stored_once(target: str) -> None:
     if TARGETS[target].dialect.mask == "left-justified":
         shapes = {f"model.embed_tokens_per_layer.{i}.weight": (262144, 256) for i in range(35)}
         expected = {name: shape for name, shape in expected.items() if name != table} | shapes
+    if target == "webgpu":  # no binding holds the table of tokens; the per-layer tables just fit one
+        del expected["model.embed_tokens.weight"]
+        expected |= {f"model.embed_tokens.rows{i * 43690}.weight": (43690, 1536) for i in range(6)}
+        expected |= {"model.embed_tokens.rows262140.weight": (4, 1536)}
     assert {name: tuple(t.shape.numpy()) for name, t in found.items()} == expected
     assert sum(t.nbytes for t in found.values()) == 9_257_138_758, "the text decoder, and nothing twice"
     constants = [v for v in model.graph.initializers.values() if v.name not in found]

@@ -335,7 +335,10 @@ def test_memory_grows_with_the_length_and_not_with_its_square(tmp_path: Path) ->
 # Mistakes that were made elsewhere: each would show
 
 MISTAKES = {
-    "linear maps are not clipped": ("if not c.clipped:", "if True:"),
+    "linear maps are not clipped": (
+        "from cabochon.gemma4.clipped import linear",
+        'def linear(g, w, clipped, x): return g.linear(x, w / "linear")',
+    ),
     "the scale of queries is D^-0.5 alone": ("c.head_dim**-0.5 / math.log(2)", "c.head_dim**-0.5"),
     "the scale per dimension without softplus": (
         'g.Softplus(g.cast(w["per_dim_scale"], "f32"))',

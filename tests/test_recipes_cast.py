@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cabochon.errors import TensorError
-from cabochon.recipes.cast import cast_blocks
+from cabochon.recipes.cast import bound_blocks, cast_blocks
 
 TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 PATTERNS = np.arange(1 << 16, dtype=np.uint16)
@@ -166,3 +166,19 @@ def test_what_is_no_finite_number_is_named(source, target, value):
 def test_other_types_are_refused():
     with pytest.raises(TensorError, match="holds int64; expected bf16, f16 or f32"):
         cast(np.arange(3), "f16")
+
+
+@pytest.mark.parametrize("value, dtype, expected", [
+    (np.inf, "f16", 65504.0),
+    (-np.inf, "f32", -3.4028234663852886e38),
+    (1e30, "f16", 65504.0),
+    (2.5, "bf16", 2.5),
+])  # fmt: skip
+def test_a_bound_that_bounds_nothing_is_the_largest_number(value, dtype, expected):
+    (stored,) = bound_blocks(Held(np.array(value, np.float32)), dtype)
+    assert stored.shape == (1,) and stored.dtype == TYPES[dtype] and float(stored[0]) == expected
+
+
+def test_a_bound_that_is_no_number_is_refused():
+    with pytest.raises(TensorError, match="holds nan"):
+        list(bound_blocks(Held(np.array(np.nan, np.float32)), "f16"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from cabochon.dialects.looping import Looping
 from cabochon.dialects.surroundings import Surroundings, in_blocks, surroundings
-from cabochon.graph import Scope, Value
+from cabochon.graph import DTYPES, Scope, Value
 
 __all__ = ["FAR", "Cache", "Sight", "Standard", "Tokens", "Turn"]
 
@@ -147,6 +147,13 @@ class Standard(Looping):
     def embed_layers(self, w: Scope, ids: Value, scale: float, layers: int) -> Value:
         """Rows of a table that holds one block of columns per layer.   [B, S] -> [B, S, layers, width]"""
         return self.Reshape(self.embed(w, ids, scale), [0, 0, layers, -1])
+
+    def between(self, x: Value, low: Value | float, high: Value | float) -> Value:
+        """x, but no less than `low` and no more than `high`. For bf16 CUDA has kernels of Min and Max, but not of Clip;
+        for other types WebGPU has one of Clip, but not of Min and Max."""
+        if x.dtype == DTYPES["bf16"]:
+            return self.Min(self.Max(x, low), high)
+        return self.Clip(x, low, high)
 
     def gelu(self, x: Value) -> Value:
         """The tanh form."""

@@ -22,8 +22,9 @@ import numpy as np
 
 from cabochon.dialects.standard import Standard
 from cabochon.gemma4.audio_config import AudioConfig
+from cabochon.gemma4.clipped import linear
 from cabochon.gemma4.decoder import softcap
-from cabochon.graph import DTYPES, Scope, Value
+from cabochon.graph import Scope, Value
 
 __all__ = ["audio_encoder", "tower"]
 
@@ -83,21 +84,21 @@ def layer(g: Standard, w: Scope, c: AudioConfig, x: Value, blocks: "Blocks") -> 
 
 def feed_forward(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
     """x + weight · norm(down(silu(up(norm(x)))))"""
-    h = clipped(g, w / "ffw_layer_1", c, norm(g, w / "pre_layer_norm", c, x))
-    h = clipped(g, w / "ffw_layer_2", c, silu(g, h))
+    h = linear(g, w / "ffw_layer_1", c.clipped, norm(g, w / "pre_layer_norm", c, x))
+    h = linear(g, w / "ffw_layer_2", c.clipped, silu(g, h))
     return x + norm(g, w / "post_layer_norm", c, h) * c.residual_weight
 
 
 def convolution(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
     """x + a convolution over the last frames, channel by channel, between two linear maps, the first of them gated."""
-    h = clipped(g, w / "linear_start", c, g.rms_norm(x, w["pre_layer_norm.weight"], c.eps))
+    h = linear(g, w / "linear_start", c.clipped, g.rms_norm(x, w["pre_layer_norm.weight"], c.eps))
     h, gate = g.Split(h, axis=-1, num_outputs=2, outputs=2)
     h = g.Conv(
         g.Transpose(h * g.Sigmoid(gate), perm=[0, 2, 1]), w["depthwise_conv1d.weight"],
         group=c.hidden, kernel_shape=[c.conv_kernel], pads=[c.conv_kernel - 1, 0],
     )  # fmt: skip
     h = norm(g, w / "conv_norm", c, g.Transpose(h, perm=[0, 2, 1]), c.eps)
-    return x + clipped(g, w / "linear_end", c, silu(g, h))
+    return x + linear(g, w / "linear_end", c.clipped, silu(g, h))
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def attention(g: Standard, w: Scope, c: AudioConfig, x: Value, blocks: Blocks) -
     def heads(v: Value) -> Value:
         return g.Reshape(g.cast(v, "f32"), [0, 0, c.heads, c.head_dim])
 
-    q, k, v = (heads(clipped(g, w / f"{name}_proj", c, x)) for name in "qkv")
+    q, k, v = (heads(linear(g, w / f"{name}_proj", c.clipped, x)) for name in "qkv")
     q = q * (g.Softplus(g.cast(w["per_dim_scale"], "f32")) * (c.head_dim**-0.5 / math.log(2)))
     k = k * (math.log1p(math.e) / math.log(2))
     q, k, v = (
@@ -170,7 +171,7 @@ def attention(g: Standard, w: Scope, c: AudioConfig, x: Value, blocks: Blocks) -
     scores = g.Where(blocks.sight, softcap(g, scores, c.logit_cap), np.float32(c.invalid_logit))
     y = g.Transpose(g.Softmax(scores, axis=-1) @ v, perm=[0, 2, 3, 1, 4])  # [B, U, C, N, D]
     y = g.Reshape(y, g.Concat([0], blocks.padded, [c.hidden], axis=0))
-    return clipped(g, w / "post", c, g.cast(g.Slice(y, [0], blocks.frames, [1]), w.store.dtype))
+    return linear(g, w / "post", c.clipped, g.cast(g.Slice(y, [0], blocks.frames, [1]), w.store.dtype))
 
 
 def in_blocks(g: Standard, x: Value, silence: Value, places: Value) -> Value:
@@ -191,14 +192,6 @@ def biases(g: Standard, w: Scope, c: AudioConfig, q: Value, table: Value) -> Val
     return g.Reshape(row, [0, 0, 0, c.chunk, c.context])
 
 
-def clipped(g: Standard, w: Scope, c: AudioConfig, x: Value) -> Value:
-    """A linear map; where the checkpoint has bounds, of x and of the result, both stay within them."""
-    if not c.clipped:
-        return g.linear(x, w / "linear")
-    y = g.linear(between(g, x, w["input_min"], w["input_max"]), w / "linear")
-    return between(g, y, w["output_min"], w["output_max"])
-
-
 def norm(g: Standard, w: Scope, c: AudioConfig, x: Value, eps: float = _EPS) -> Value:
     """The norm of x between ± gradient_clipping.
 
@@ -206,13 +199,7 @@ def norm(g: Standard, w: Scope, c: AudioConfig, x: Value, eps: float = _EPS) -> 
     is then a large number again, and not NaN behind the norm.
     """
     bound = min(c.gradient_clipping, float(ml_dtypes.finfo(w.store.dtype.numpy()).max))
-    return g.rms_norm(between(g, x, -bound, bound), w["weight"], eps)
-
-
-def between(g: Standard, x: Value, low: Value | float, high: Value | float) -> Value:
-    """x, but no less than `low` and no more than `high`. For bf16 CUDA has kernels of Min and Max, but not of Clip; for
-    other types WebGPU has one of Clip, but not of Min and Max."""
-    return g.Min(g.Max(x, low), high) if x.dtype == DTYPES["bf16"] else g.Clip(x, low, high)
+    return g.rms_norm(g.between(x, -bound, bound), w["weight"], eps)
 
 
 def silu(g: Standard, x: Value) -> Value:

@@ -7,16 +7,13 @@ from typing import Any
 import numpy as np
 
 from cabochon.checkpoint.section import Section
-from cabochon.gemma4.config_keys import DRAFTER_KEYS, TEXT_KEYS
+from cabochon.gemma4.config_keys import ANY_MODEL
 
 __all__ = ["AUDIO_KEYS", "AudioConfig", "read_audio_config"]
 
 _USED = "used"
-_ANY_MODEL = {
-    key: why for key, why in TEXT_KEYS.items() if key in DRAFTER_KEYS
-}  # what every model's config has
 
-AUDIO_KEYS: dict[str, str] = _ANY_MODEL | {
+AUDIO_KEYS: dict[str, str] = ANY_MODEL | {
     "hidden_size": _USED,
     "num_hidden_layers": _USED,
     "num_attention_heads": _USED,

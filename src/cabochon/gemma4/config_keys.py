@@ -7,6 +7,7 @@ from cabochon.checkpoint.section import Section
 from cabochon.errors import ConfigError, UnsupportedError
 
 __all__ = [
+    "ANY_MODEL",
     "DRAFTER_KEYS",
     "TEXT_KEYS",
     "TOP_KEYS",
@@ -23,7 +24,7 @@ _MEDIA = "concerns images, video or audio; a text model has none"
 _DTYPE = "the dtype of each tensor is read from its header"
 _MOE = "checked to be absent: mixture of experts"
 
-_ANY_MODEL: dict[str, str] = {
+ANY_MODEL: dict[str, str] = {
     "model_type": _USED,
     "tie_word_embeddings": _USED,
     "architectures": "model_type says it",
@@ -54,7 +55,7 @@ _ANY_MODEL: dict[str, str] = {
     "unsloth_version": "a note of a training tool",
 }
 
-TEXT_KEYS: dict[str, str] = _ANY_MODEL | {
+TEXT_KEYS: dict[str, str] = ANY_MODEL | {
     "vocab_size": _USED,
     "hidden_size": _USED,
     "intermediate_size": _USED,
@@ -88,7 +89,7 @@ TEXT_KEYS: dict[str, str] = _ANY_MODEL | {
     "moe_intermediate_size": _MOE,
 }
 
-TOP_KEYS: dict[str, str] = _ANY_MODEL | {
+TOP_KEYS: dict[str, str] = ANY_MODEL | {
     "text_config": _USED,
     "vision_config": _MEDIA,
     "audio_config": _MEDIA,
@@ -103,7 +104,7 @@ TOP_KEYS: dict[str, str] = _ANY_MODEL | {
     "vision_soft_tokens_per_image": _MEDIA,
 }
 
-DRAFTER_KEYS: dict[str, str] = _ANY_MODEL | {
+DRAFTER_KEYS: dict[str, str] = ANY_MODEL | {
     "text_config": _USED,
     "backbone_hidden_size": _USED,
     "use_ordered_embeddings": _USED,

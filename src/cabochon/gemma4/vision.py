@@ -13,6 +13,7 @@ import numpy as np
 
 from cabochon.dialects.standard import Standard, Turn
 from cabochon.dialects.surroundings import Surroundings
+from cabochon.gemma4.clipped import linear
 from cabochon.gemma4.geometry import Rope, frequencies
 from cabochon.gemma4.vision_config import VisionConfig
 from cabochon.graph import Scope, Value
@@ -92,27 +93,19 @@ def attention(g: Standard, w: Scope, c: VisionConfig, x: Value, view: View) -> V
     """softmax(q kᵀ) v, unscaled: the norm of the keys carries the scale."""
 
     def heads(name: str, count: int, weight: Value | None) -> Value:
-        x_heads = linear(g, w / name, c, x)
+        x_heads = linear(g, w / name, c.clipped, x)
         return g.heads(x_heads, count, c.head_dim, lambda v: g.rms_norm(v, weight, c.eps))
 
     q = view.turn(heads("q_proj", c.heads, w["q_norm.weight"]))
     k = view.turn(heads("k_proj", c.kv_heads, w["k_norm.weight"]))
     v = heads("v_proj", c.kv_heads, None)
-    return linear(g, w / "o_proj", c, g.attend_within(q, k, v, view.around))
+    return linear(g, w / "o_proj", c.clipped, g.attend_within(q, k, v, view.around))
 
 
 def feed_forward(g: Standard, w: Scope, c: VisionConfig, x: Value) -> Value:
     """down(gelu(gate x) · up x)"""
-    gated = g.gelu(linear(g, w / "gate_proj", c, x)) * linear(g, w / "up_proj", c, x)
-    return linear(g, w / "down_proj", c, gated)
-
-
-def linear(g: Standard, w: Scope, c: VisionConfig, x: Value) -> Value:
-    """x @ weightᵀ; where linears are clipped, input and output stay within the bounds of this one."""
-    if not c.clipped:
-        return g.linear(x, w / "linear")
-    y = g.linear(g.Clip(x, w["input_min"], w["input_max"]), w / "linear")
-    return g.Clip(y, w["output_min"], w["output_max"])
+    gated = g.gelu(linear(g, w / "gate_proj", c.clipped, x)) * linear(g, w / "up_proj", c.clipped, x)
+    return linear(g, w / "down_proj", c.clipped, gated)
 
 
 def pooled(g: Standard, c: VisionConfig, x: Value, places: Value, real: Value) -> Value:

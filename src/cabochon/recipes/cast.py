@@ -16,7 +16,7 @@ import numpy as np
 from cabochon.checkpoint import Tensor
 from cabochon.errors import TensorError
 
-__all__ = ["BLOCK_BYTES", "TYPES", "blocks", "cast_blocks"]
+__all__ = ["BLOCK_BYTES", "TYPES", "blocks", "bound_blocks", "cast_blocks"]
 
 BLOCK_BYTES = 4 << 20
 _STEP = 1 << 18  # elements converted at once: what fits a second-level cache
@@ -58,6 +58,18 @@ def cast_blocks(
         if not _is_finite(result):  # every cast keeps infinity and NaN, so the source need not be asked
             raise _not_finite(tensor.name, block.reshape(-1), result.reshape(-1))
         yield result
+
+
+def bound_blocks(tensor: Tensor, dtype: str) -> Iterator[np.ndarray]:
+    """The one number of `tensor`, a bound, as `dtype`; no further from zero than the largest number of that type.
+
+    Raises TensorError for NaN.
+    """
+    largest = float(ml_dtypes.finfo(TYPES[dtype]).max)
+    value = tensor.array().reshape(1)
+    if np.isnan(value.astype(np.float64)):
+        raise _not_finite(tensor.name, value, value)
+    yield np.clip(value.astype(np.float64), -largest, largest).astype(TYPES[dtype])
 
 
 def _slices(array: np.ndarray, columns: slice | None, size: int) -> Iterator[np.ndarray]:

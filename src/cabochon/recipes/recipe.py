@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from cabochon.checkpoint import Tensor
-from cabochon.recipes.cast import TYPES, blocks, cast_blocks
+from cabochon.recipes.cast import TYPES, blocks, bound_blocks, cast_blocks
 
 __all__ = ["Recipe"]
 
@@ -62,8 +62,11 @@ class Recipe:
     def blocks(self) -> Iterator[np.ndarray]:
         """Its bytes in order, little endian, row-major, as C-contiguous arrays of a few megabytes.
 
-        Raises TensorError for NaN, for infinity, and where a finite value would become infinite.
+        Raises TensorError for NaN, for infinity, and where a finite value would become infinite. A single number is a
+        bound: beyond the largest of the type it is that, which bounds as much, and so is infinity.
         """
+        if not self.tensor.shape:
+            return bound_blocks(self.tensor, self.precision)
         if self.precision == "i64":
             return blocks(self.tensor)
         return cast_blocks(self.tensor, self.precision, self.columns, self.rows)
