@@ -106,6 +106,15 @@ def test_int32_warnings_exist_where_a_tensor_is_too_large(name: str) -> None:
     assert warned == (name in ("e2b", "e4b")) == any(not large.int32 for large in plan.largest)
 
 
+def test_memory_of_e2b() -> None:
+    """On a CPU every matrix of f16 has a copy in f32, the head among them; the per-layer table stays in the file."""
+    memory = {(v.target, v.precision): v.memory for v in planned("e2b").verdicts if v.model == "text"}
+    stored = 9_257_138_758
+    assert memory["cuda", "f16"] == memory["default", "bf16"] == stored
+    assert memory["default", "f32"] == 2 * stored
+    assert memory["default", "f16"] == 2 * stored - 4_697_620_480
+
+
 def test_matrices_beyond_the_binding_stay_whole() -> None:
     """Tables are split by rows, which other matrices are not: 21504 x 5376 of the 31B model in f16."""
     verdict = next(v for v in planned("31b").verdicts if (v.target, v.precision) == ("webgpu", "f16"))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cabochon.dialects import Target
-from cabochon.gemma4.names import TABLE
+from cabochon.gemma4.names import HEAD, LAYERS_TABLE, TABLE
 from cabochon.package.kinds import DRAFTER, FULL
 from cabochon.package.layout import lay_out, twins
 from cabochon.package.side_files import media_files, travelling
@@ -30,7 +30,7 @@ MIB = 2**20
 # Anonymous memory of a build stays below this, whatever the size of a tensor: see `make bench`.
 BUILD_MEMORY = 300_000_000
 
-_TABLES = "model.embed_tokens"  # and model.embed_tokens_per_layer
+_TOKENS, _PER_LAYER = (table.removesuffix("weight") for table in (TABLE, LAYERS_TABLE))
 _CPU = "CPUExecutionProvider"
 
 # Measured on packages of 10 layers, 5 or 6 of them owners, and of 2 layers in each encoder: nodes and provenance of a
@@ -77,23 +77,24 @@ def components(offer: Offer, weights: Weights, provider: str) -> Iterator[Compon
     holders = {recipe.name: name for name, recipes in weights.items() for recipe in recipes}
     for name, recipes in weights.items():
         shared = sum(r.nbytes for r in recipes if r.name in both and holders[r.name] == name)
-        looked_up = _looks_up(offer, name)
+        looked_up = _looked_up(offer, name)
         yield Component(
             name,
             lay_out(recipes, twins=both).nbytes + shared,
-            sum(_held(r, provider, looked_up and r.name.startswith(_TABLES)) for r in recipes),
+            sum(_held(r, provider, r.name.startswith(looked_up)) for r in recipes),
         )
 
 
-def _looks_up(offer: Offer, name: str) -> bool:
-    """Whether the component reads its tables row by row. What only multiplies with them is a head."""
+def _looked_up(offer: Offer, name: str) -> tuple[str, ...]:
+    """How the tables are called that the component reads by rows alone. One that is a head too it multiplies with."""
     if offer.kind is DRAFTER:
-        return offer.config.centroids is not None
-    return not (offer.kind is FULL and name == "decoder")
+        return (_TOKENS,) if offer.config.centroids else ()
+    return (_TOKENS, _PER_LAYER) if name == "embedding" or HEAD in offer.tensors else (_PER_LAYER,)
 
 
 def _held(recipe: Recipe, provider: str, looked_up: bool) -> int:
-    """onnxruntime's CPU provider has no f16 matrix product: it keeps an f32 copy of every matrix it multiplies with."""
+    """onnxruntime's CPU provider has no f16 matrix product: it keeps an f32 copy of every matrix it multiplies with, a
+    tied head among them, and then needs but some rows of what is in the file."""
     widened = provider == _CPU and recipe.precision == "f16" and not looked_up
     return recipe.nbytes * (2 if widened else 1)
 
@@ -101,8 +102,7 @@ def _held(recipe: Recipe, provider: str, looked_up: bool) -> int:
 def look_up(weights: Weights) -> Component:
     """What looks tokens up for a drafter: a session of its own over the target's table, which it reads by rows."""
     holder = weights.get("embedding", weights["decoder"])
-    stem = TABLE.removesuffix("weight")
-    return Component("token_embedding", 0, sum(r.nbytes for r in holder if r.name.startswith(stem)))
+    return Component("token_embedding", 0, sum(r.nbytes for r in holder if r.name.startswith(_TOKENS)))
 
 
 def documents(offer: Offer) -> Component:
