@@ -1,5 +1,6 @@
 """A full package: text, images, sound and video on every target, in turns, chunks, batches and rounds."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,13 @@ import numpy as np
 import pytest
 
 import cabochon
+import checkpoints
 from cabochon.errors import PackageError, RequestError
+from cabochon.gemma4 import read_full_config
+from cabochon.gemma4.full_names import tower_shapes
 from cabochon.runtime import Medium, SoftToken, State
 from cabochon.runtime.encoders import Encoders
+from full_graphs import _weight
 from full_packages import (
     AUDIO,
     BEGIN_IMAGE,
@@ -25,7 +30,7 @@ from full_packages import (
     said,
     small,
 )  # fmt: skip
-from packages import TINY, Packages
+from packages import MINIATURE, TINY, Packages
 
 TARGETS = ("default", "onnx-standard", "cuda", "webgpu")
 NAMES = ("text", "text_long", "image", "audio")
@@ -347,3 +352,51 @@ def test_f16(packages: Packages, target: str):
     logits = model.forward(ids, **given).logits
     wanted = exact.forward(ids, **recorded_media(exact, "image")).logits
     assert np.abs(logits - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+@pytest.fixture(scope="module")
+def miniature(tmp_path_factory: pytest.TempPathFactory) -> cabochon.runtime.Model:
+    """The trained miniature with towers of random weights."""
+    folder = tmp_path_factory.mktemp("miniature")
+    shutil.copytree(MINIATURE / "target", folder / "source")
+    raw = checkpoints.tiny_config("target")
+    raw["text_config"] = json.loads((MINIATURE / "target" / "config.json").read_bytes())
+    checkpoints.write_config(folder / "source", raw)
+    shutil.copy(TINY / "target" / "processor_config.json", folder / "source")
+    checkpoints.rename(folder / "source", lambda name: name.replace("model.", "model.language_model.", 1))
+    rng, shapes = np.random.default_rng(0), tower_shapes(read_full_config(raw))
+    checkpoints.change(
+        folder / "source",
+        lambda tensors: (
+            tensors
+            | {
+                name: ("F32", list(shape), np.asarray(_weight(rng, name, shape), np.float32).tobytes())
+                for name, shape in shapes.items()
+            }
+        ),
+    )
+    how: Any = {"model": "full", "precision": "f32", "license": "apache-2.0"}
+    built = cabochon.build(folder / "source", folder / "out", **how)
+    return cabochon.load(built.path, threads=1, provider="cpu")
+
+
+def test_the_miniature_with_towers_answers_text_as_without(packages: Packages, miniature: Any):
+    text = packages.model("miniature")
+    prompts = [
+        "And it came to pass",
+        [{"role": "user", "content": "Hello"}],
+        "日本語 😀 In the beginning " * 9,
+    ]
+    asked = {"greedy": True, "max_new_tokens": 48}
+    assert [miniature.generate(p, **asked).ids for p in prompts] == [
+        text.generate(p, **asked).ids for p in prompts
+    ]
+    assert [a.text for a in miniature.generate(prompts, **asked)] == [
+        a.text for a in text.generate(prompts, **asked)
+    ]
+    seen = miniature.generate("<|image|> What is this?", images=[picture(1)], **asked)
+    assert seen.ids and seen.media_tokens == {"image": 60}
+    with pytest.raises(RequestError) as caught:  # its template knows text alone
+        miniature.generate(said(picture(1), "What is this?"))
+    assert "chat template: 0 placeholders <|image|> and 1 images; expected as many" in str(caught.value)
+    assert "take a template that writes <|image|> for each, or raw text" in str(caught.value)

@@ -41,8 +41,8 @@ class Attachments:
                 f"this package takes no {kind}; it takes {' and '.join(self.kinds)}", at=OPTIONS[kind]
             )
 
-    def written(self, text: str, given: Given) -> tuple[str, dict[str, list[Attached]]]:
-        """`text` with what is written for each placeholder in it, and what was attached.
+    def written(self, text: str, given: Given, at: str = "prompt") -> tuple[str, dict[str, list[Attached]]]:
+        """`text`, which came from `at`, with what is written for each placeholder in it, and what was attached.
 
         Raises RequestError where there are more or fewer of a kind than placeholders, before any is read.
         """
@@ -50,7 +50,7 @@ class Attachments:
         found = self._pattern.findall(text)
         for kind in self.kinds:
             if marks := self.marks.get(kind):
-                _require_as_many(marks.token, found.count(marks.token), kind, len(given.get(kind, ())))
+                _require_as_many(marks.token, found.count(marks.token), kind, len(given.get(kind, ())), at)
             elif given.get(kind):
                 raise RequestError(
                     f"the tokenizer has no token {self.placeholders[kind]}, which stands for {kind}",
@@ -133,10 +133,11 @@ class Attachments:
         return re.compile("|".join(re.escape(marks.token) for marks in self.marks.values()) or r"(?!)")
 
 
-def _require_as_many(token: str, found: int, kind: str, given: int) -> None:
+def _require_as_many(token: str, found: int, kind: str, given: int, at: str) -> None:
     if found != given:
+        remedy = f"write {token} where each belongs, and give each with {OPTIONS[kind]}=[...]"
         raise RequestError(
             f"{found} placeholders {token} and {given} {OPTIONS[kind]}; expected as many",
-            at="prompt",
-            remedy=f"write {token} where each belongs, and give each with {OPTIONS[kind]}=[...]",
+            at=at,
+            remedy=remedy if at == "prompt" else f"take a template that writes {token} for each, or raw text",
         )

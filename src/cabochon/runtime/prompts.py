@@ -86,11 +86,11 @@ class Prompts:
             raise lacking("chat_template.jinja", "a raw prompt or token ids")
         self.chat.check(messages)
         messages, media = separated(messages, request.media)
-        return self._of_marked_up(*self.chat.guarded(messages, **request.template), media)
+        return self._of_marked_up(*self.chat.guarded(messages, **request.template), media, "chat template")
 
-    def _of_marked_up(self, text: str, guard: str, given: Given) -> list[int]:
+    def _of_marked_up(self, text: str, guard: str, given: Given, at: str = "prompt") -> list[int]:
         assert self.tokens is not None
-        text, attached = self._media.written(text, given)
+        text, attached = self._media.written(text, given, at)
         return self._media.filled(self.tokens.with_one_bos(self.tokens.marked_up(text, guard)), attached)
 
     def _check(self, token: Any, at: str) -> None:
