@@ -119,3 +119,49 @@ def test_ports_are_refused(inputs: Any, outputs: Any, metadata: Any, message: st
     with pytest.raises(PackageError) as caught:
         read_ports(inputs, KEEP, outputs, read_contract(metadata))
     assert message in str(caught.value)
+
+
+FED = {**GOOD, "cabochon.model": "decoder"}
+EMBEDS = Port("inputs_embeds", "tensor(float16)", ["batch", "sequence", 64])
+EXTRAS = Port("per_layer_inputs", "tensor(float16)", ["batch", "sequence", 80])
+
+
+def test_a_fed_decoder():
+    contract = read_contract(FED, "decoder/model.onnx")
+    assert contract.fed and not read_contract(GOOD).fed
+    ports = read_ports([EMBEDS, EXTRAS, *INPUTS[1:]], KEEP, OUTPUTS, contract)
+    assert ports.takes == {"inputs_embeds", "per_layer_inputs"} and not ports.whole_images
+    assert ports.widths == {"inputs_embeds": 64, "per_layer_inputs": 80}
+    seeing = read_ports([EMBEDS, *INPUTS], KEEP, OUTPUTS, contract)
+    assert seeing.takes == {"inputs_embeds", "input_ids"} and seeing.whole_images
+    text = read_ports(INPUTS, KEEP, OUTPUTS, read_contract(GOOD))
+    assert text.takes == {"input_ids"} and not text.whole_images
+
+
+@pytest.mark.parametrize(
+    ("inputs", "metadata", "message"),
+    [
+        (INPUTS, FED, "the graph has no input 'inputs_embeds'"),
+        ([EMBEDS, *INPUTS], GOOD, "unknown input 'inputs_embeds'; expected a text decoder's"),
+        (
+            [EMBEDS, Port("pixels", "tensor(float)", []), *INPUTS],
+            FED,
+            "unknown input 'pixels'; expected a fed",
+        ),
+        (
+            [EMBEDS._replace(type="tensor(float)"), *INPUTS],
+            FED,
+            "'inputs_embeds' is tensor(float) and 'logits'",
+        ),
+        ([EMBEDS._replace(shape=["b", "s", "h"]), *INPUTS], FED, "dimension 2 of 'inputs_embeds' is 'h'"),
+        (
+            INPUTS,
+            {**GOOD, "cabochon.model": "drafter"},
+            "cabochon.model is 'drafter'; expected 'decoder', or none",
+        ),
+    ],
+)
+def test_fed_decoders_are_refused(inputs: Any, metadata: Any, message: str):
+    with pytest.raises(PackageError) as caught:
+        read_ports(inputs, KEEP, OUTPUTS, read_contract(metadata, "decoder/model.onnx"))
+    assert str(caught.value).startswith("decoder/model.onnx") and message in str(caught.value)
