@@ -40,3 +40,27 @@ def test_targets_and_precisions_differ_where_they_must(packages: Packages, tmp_p
 def test_other_vocabularies_do_not_compare(packages: Packages) -> None:
     with pytest.raises(ParityError, match="vocabularies of 512 and 2048 entries"):
         compare(packages(), packages("miniature"))
+
+
+def test_full_packages_run_as_a_whole(packages: Packages, tmp_path: Path) -> None:
+    a, b = packages("tiny-full", "webgpu", "f16"), packages("tiny-full")
+    found = compare(a, b, threads=1, scratch=tmp_path)
+    by_name = {pair.prompt: pair for pair in found.pairs}
+    assert {"english", "two images", "image and audio", "video", "rows, 3 of 3"} <= by_name.keys()
+    assert all(pair.relative < 0.1 and pair.min_cosine > 0.99 for pair in found.pairs)
+    assert found.metadata["vision_encoder: cabochon.precision"] == ("f16", "f32")
+    assert found.ports["embedding: inputs_embeds"][0][0] == "float16"
+    assert "vision_encoder: pixel_values" not in found.ports
+    assert {"decoder/model.onnx", "audio_encoder/model.onnx.data"} <= found.sizes.keys()
+
+
+def test_media_that_one_cannot_take_are_left_out(packages: Packages, tmp_path: Path) -> None:
+    found = compare(packages("big-full"), packages("tiny-full"), threads=1, scratch=tmp_path)
+    names = {pair.prompt for pair in found.pairs}
+    assert {"english", "two images"} <= names
+    assert "image and audio" not in names
+
+
+def test_a_full_package_and_a_text_package_do_not_compare(packages: Packages) -> None:
+    with pytest.raises(ParityError, match="one is a full package, the other is not; expected two of a kind"):
+        compare(packages("tiny-full"), packages())

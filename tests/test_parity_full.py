@@ -17,6 +17,7 @@ from cabochon.parity.full_reference import record_full
 from cabochon.parity.passed import FullRecording
 from full_graphs import ALL
 from packages import TINY, Packages
+from test_cli import call
 from test_parity_levels import flip
 
 pytestmark = pytest.mark.parity
@@ -50,10 +51,12 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., FullRe
     return once
 
 
-@pytest.fixture(autouse=True)
-def asked_once(recordings: Callable[..., FullRecording], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(full, "record_full", recordings)
-    monkeypatch.setattr(full, "everything", some())
+@pytest.fixture(scope="module", autouse=True)
+def asked_once(recordings: Callable[..., FullRecording]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(full, "record_full", recordings)
+        patch.setattr(full, "everything", some())
+        yield
 
 
 @pytest.fixture
@@ -82,15 +85,18 @@ def levels(components: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def package(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Target default in f32, with the evidence of the test below."""
-    return shutil.copytree(packages("tiny-full"), tmp_path_factory.mktemp("default") / "p")
+def default(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evidence]:
+    """Target default in f32, checked."""
+    package = shutil.copytree(packages("tiny-full"), tmp_path_factory.mktemp("default") / "p")
+    return package, check(package, TINY / "target", threads=1)
 
 
 @pytest.mark.parametrize("target", ALL)
-def test_tiny_passes_in_f32(copied: Callable[..., Path], package: Path, target: str) -> None:
-    package = package if target == "default" else copied("tiny-full", target)
-    evidence = check(package, TINY / "target", threads=1)
+def test_tiny_passes_in_f32(copied: Callable[..., Path], default: tuple[Path, Evidence], target: str) -> None:
+    package, evidence = default
+    if target != "default":
+        package = copied("tiny-full", target)
+        evidence = check(package, TINY / "target", threads=1)
     assert evidence.passed, failures(evidence)
     assert [v.level for v in evidence.verdicts] == levels(COMPONENTS)
     found = documents(package)
@@ -122,8 +128,8 @@ def assert_bound(package: Path, found: dict[str, Any], target: str, precision: s
     assert all(f"{digest}  {file}" in sums for file, digest in said["sha256"].items())
 
 
-def test_evidence_says_what_was_shown_and_in_which_calls(package: Path) -> None:
-    found = documents(package)
+def test_evidence_says_what_was_shown_and_in_which_calls(default: tuple[Path, Evidence]) -> None:
+    found = documents(default[0])
     images = [row["name"] for row in found["l4_vision_encoder.json"]["trials"][0]["prompts"]]
     assert images[:3] == ["image: image 1", "two images: image 1", "two images: image 2"]
     assert images[-3:] == ["video and image: image 1", "video and image: frame 2", "video and image: frame 3"]
@@ -227,25 +233,28 @@ def test_another_number_of_soft_tokens_fails(copied: Callable[..., Path]) -> Non
     assert "not image and audio, rows" in evidence.verdicts[0].summary
 
 
-def test_another_checkpoint_is_refused(packages: Packages) -> None:
-    with pytest.raises(
-        ParityError, match="the package has an audio_encoder; the checkpoint's config.json says"
-    ):
+def test_another_checkpoint_is_refused(packages: Packages, tmp_path: Path) -> None:
+    with pytest.raises(ParityError, match=r"output hidden_states\.5 has size none: it is absent"):
         check(packages("tiny-full"), packages.whole("big-full"))
+    deaf = checkpoints.copy(tmp_path / "source", "target", audio_config=None)
+    with pytest.raises(
+        ParityError, match="the package has an audio_encoder; the checkpoint has no audio_config"
+    ):
+        check(packages("tiny-full"), deaf)
 
 
 @pytest.mark.usefixtures("shortly")
-def test_the_command_says_it(copied: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    from cabochon.cli import main
-
+def test_the_command_says_it(copied: Callable[..., Path]) -> None:
     package = copied("tiny-full")
-    source = str(TINY / "target")
-    assert main(["parity", str(package), source, "--threads", "1"]) == 0
-    text = capsys.readouterr().out
-    assert "pass  L4 vision_encoder: max relative difference image_features" in text
-    assert "pass  processors: 2 of 2 prompts prepared alike; pixels" not in text
-    assert f"      {package}/evidence/l4_decoder.json" in text
+    how = ("parity", package, TINY / "target", "--threads", "1")
+    done = call(*how)
+    assert done.code == 0, done.stderr
+    assert "pass  L4 vision_encoder: max relative difference image_features" in done.stdout
+    assert "pass  processors: 3 of 3 prompts prepared alike; pixels" in done.stdout
+    assert f"      {package}/evidence/l4_decoder.json" in done.stdout
+    assert "transformers f32: image and audio" in done.stderr
     flip(package / "audio_encoder", WRONG["audio_encoder"])
-    assert main(["parity", str(package), source, "--threads", "1", "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert {v["level"]: v["passed"] for v in said["verdicts"]}["L4 audio_encoder"] is False
+    done = call(*how, "--json")
+    assert done.code == 1
+    said = {v["level"]: v["passed"] for v in json.loads(done.stdout)["verdicts"]}
+    assert (said["L4 audio_encoder"], said["L4 vision_encoder"]) == (False, True)

@@ -44,7 +44,8 @@ def parity(
     r"""Compare a package with the checkpoint it was built from, and write evidence into it.
 
     Logits and hidden states of one forward pass (L4), and greedy tokens (L5), against transformers, which is asked for
-    with: pip install 'cabochon\[parity]'. A drafter is compared step by step on its target's real states, and a pair
+    with: pip install 'cabochon\[parity]'. Of a full package what it makes of images, sound and video is compared, each
+    component by itself, and the whole. A drafter is compared step by step on its target's real states, and a pair
     generates with and without it, beside transformers' assisted generation. Exit code 1 if a comparison fails.
     """
     if source is None and not known:

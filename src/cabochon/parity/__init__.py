@@ -1,4 +1,4 @@
-"""Comparison with transformers, with published answers, of two packages. reference.py and assisted.py know torch."""
+"""Comparison with transformers, with published answers, of two packages. Modules of references know torch."""
 
 from cabochon.parity.checking import check
 from cabochon.parity.comparison import Comparison, compare

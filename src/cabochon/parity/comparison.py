@@ -1,18 +1,23 @@
 """`compare`: two packages side by side, without a reference."""
 
+import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cabochon.errors import ParityError
-from cabochon.parity.measures import difference
+from cabochon.parity.full_prompts import everything
+from cabochon.parity.measures import apart
 from cabochon.parity.prompts import Prompt, prompts
 from cabochon.parity.subject import Subject
-from cabochon.parity.widened import read_graph, widen
+from cabochon.parity.widened import is_full, read_graph, widen, widen_full
+
+if TYPE_CHECKING:
+    from cabochon.parity.whole import Whole
 
 __all__ = ["Comparison", "Pair", "compare"]
 
@@ -48,11 +53,14 @@ class Comparison:
 def compare(
     a: str | Path, b: str | Path, *, threads: int | None = None, scratch: str | Path | None = None
 ) -> Comparison:
-    """Compares two text packages with one vocabulary on prompts tokenized by `b`'s tokenizer.
+    """Compares two packages with one vocabulary, text or full ones, on prompts tokenized by `b`'s tokenizer.
 
-    bf16 packages run as f32 twins. Raises ParityError where the vocabularies differ or a graph cannot be run.
+    Full packages run as a whole, from text and what media both take to tokens. bf16 packages run as f32 twins. Raises
+    ParityError where the vocabularies differ, one package is full and the other is not, or a graph cannot be run.
     """
     a, b = Path(a), Path(b)
+    if is_full(a) != is_full(b):
+        raise ParityError("one is a full package, the other is not; expected two of a kind", at=f"{a}, {b}")
     with tempfile.TemporaryDirectory(prefix="cabochon-compare-", dir=scratch) as place:
         first, second = (_subject(p, Path(place) / name, threads) for p, name in ((a, "a"), (b, "b")))
         if first.vocabulary != second.vocabulary:
@@ -60,7 +68,7 @@ def compare(
                 f"vocabularies of {first.vocabulary} and {second.vocabulary} entries; they must be equal",
                 at=f"{a}, {b}",
             )
-        asked = [p for p in _prompts(b, second) if p.generates]
+        asked = [p for p in _asked(a, b, second.vocabulary) if p.generates]
         pairs = tuple(_pair(prompt, first, second) for prompt in asked)
     described = _described(a), _described(b)
     return Comparison(
@@ -71,45 +79,71 @@ def compare(
     )
 
 
-def _pair(prompt: Prompt, a: Subject, b: Subject) -> Pair:
-    found = difference(a.forward(prompt.ids)[0], b.forward(prompt.ids)[0])
-    ours, theirs = (subject.greedy(prompt.ids, NEW_TOKENS) for subject in (a, b))
+def _pair(prompt: Prompt, a: "Subject | Whole", b: "Subject | Whole") -> Pair:
+    ids = [subject.ids(prompt) for subject in (a, b)]
+    found = apart(a.forward(ids[0])[0], b.forward(ids[1])[0])
+    ours, theirs = (s.greedy(i, NEW_TOKENS) for s, i in zip((a, b), ids, strict=True))
     same = np.array(ours) == np.array(theirs)
     equal = int(same.argmin()) if not same.all() else NEW_TOKENS
     return Pair(prompt.name, found.relative, min(found.cosines), found.agreement, equal, NEW_TOKENS)
 
 
-def _subject(package: Path, place: Path, threads: int | None) -> Subject:
-    halves = {item.key: item.value for item in read_graph(package).metadata_props}.get(
-        "cabochon.precision"
-    ) == "bf16"
+def _subject(package: Path, place: Path, threads: int | None) -> "Subject | Whole":
+    halves = _properties(_graphs(package)[0]).get("cabochon.precision") == "bf16"
+    if is_full(package):
+        from cabochon.parity.whole import Whole
+
+        return Whole(widen_full(package, place) if halves else package, threads=threads)
     return Subject.open(widen(package, place) if halves else package / "model.onnx", threads=threads)
 
 
-def _prompts(package: Path, subject: Subject) -> list[Prompt]:
-    import json
+def _asked(a: Path, b: Path, vocabulary: int) -> list[Prompt]:
+    """The prompts for `b`; of full packages also those whose media both take."""
+    config = json.loads((b / "config.json").read_text(encoding="utf-8"))
+    said = _properties(_graphs(b)[0]).get("cabochon.sliding_window")
+    window = int(said) if said else None
+    if not is_full(b):
+        first_id = config.get("text_config", config).get("bos_token_id")
+        return prompts(b, vocabulary=vocabulary, window=window, first_id=first_id)
+    encoders = ("vision_encoder", "audio_encoder")
+    lacking = {name for name in encoders for package in (a, b) if not (package / name).is_dir()}
+    configs = {name: name.replace("encoder", "config") for name in lacking}
+    known = {**config, **dict.fromkeys(configs.values())}
+    return [row for one in everything(b, known, window) for row in one.rows]
 
-    config = json.loads((package / "config.json").read_text(encoding="utf-8"))
-    window = subject.metadata.get("cabochon.sliding_window")
-    return prompts(
-        package,
-        vocabulary=subject.vocabulary,
-        window=int(window) if window else None,
-        first_id=config.get("text_config", config).get("bos_token_id"),
-    )
+
+def _graphs(package: Path) -> list[Path]:
+    """The folders of a package's graphs, the decoder's first."""
+    if not is_full(package):
+        return [package]
+    others = (path.parent for path in sorted(package.glob("*/model.onnx")))
+    return [package / "decoder", *(folder for folder in others if folder.name != "decoder")]
+
+
+def _properties(folder: Path) -> dict[str, str]:
+    return {item.key: item.value for item in read_graph(folder).metadata_props}
 
 
 def _described(package: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Ports (type name and shape) and metadata properties of a graph, as written."""
+    """Ports (type name and shape) and metadata properties of all graphs, as written; the decoder's without a prefix."""
+    ports: dict[str, Any] = {}
+    properties: dict[str, str] = {}
+    for n, folder in enumerate(_graphs(package)):
+        prefix = f"{folder.name}: " if n else ""
+        ports |= {f"{prefix}{name}": port for name, port in _ports(folder).items()}
+        properties |= {f"{prefix}{key}": value for key, value in _properties(folder).items()}
+    return ports, properties
+
+
+def _ports(folder: Path) -> dict[str, tuple[str, list[Any]]]:
     from onnx import TensorProto
 
-    model = read_graph(package)
-    ports = {}
-    for port in [*model.graph.input, *model.graph.output]:
+    graph, found = read_graph(folder).graph, {}
+    for port in [*graph.input, *graph.output]:
         tensor = port.type.tensor_type
         shape = [d.dim_param or d.dim_value for d in tensor.shape.dim]
-        ports[port.name] = (TensorProto.DataType.Name(tensor.elem_type).lower(), shape)
-    return ports, {item.key: item.value for item in model.metadata_props}
+        found[port.name] = (TensorProto.DataType.Name(tensor.elem_type).lower(), shape)
+    return found
 
 
 def _sizes(package: Path) -> dict[str, int]:

@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-__all__ = ["RATE", "Exhibits", "film", "picture", "sound"]
+if TYPE_CHECKING:
+    from cabochon.media.footage import Video
+
+__all__ = ["RATE", "SECONDS", "Exhibits", "film", "picture", "played", "sound"]
 
 RATE = 16_000
 SECONDS = 0.5  # between two frames of a film
@@ -56,3 +60,10 @@ def sound(samples: int, seed: int = 0) -> np.ndarray:
 def film(frames: int, height: int, width: int, seed: int = 0) -> list[np.ndarray]:
     """A picture that moves."""
     return [picture(height, width + 4 * frames, seed)[:, 4 * n : 4 * n + width] for n in range(frames)]
+
+
+def played(frames: Sequence[np.ndarray]) -> "Video":
+    """A film as video processors take it."""
+    from cabochon.media.footage import Video
+
+    return Video(tuple(frames), tuple(n * SECONDS for n in range(len(frames))), len(frames))

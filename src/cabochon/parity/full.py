@@ -85,13 +85,13 @@ class Full:
 
     def _require_encoders(self, config: Mapping[str, Any]) -> None:
         """The checkpoint has the encoders that the package has, and no others."""
-        has = {"vision_encoder": "vision_config", "audio_encoder": "audio_config"}
-        for name, key in has.items():
-            if bool(config.get(key)) != (name in present(self.package)):
-                said = "has no" if config.get(key) else "has an" if name[0] == "a" else "has a"
+        for name, key in {"vision_encoder": "vision_config", "audio_encoder": "audio_config"}.items():
+            known, built = bool(config.get(key)), name in present(self.package)
+            if known != built:
+                article = "an" if name.startswith("a") else "a"
                 raise ParityError(
-                    f"the package {said} {name}; the checkpoint's config.json says {key}: "
-                    f"{'an object' if config.get(key) else 'null'}",
+                    f"the package has {article if built else 'no'} {name}; the checkpoint has "
+                    f"{article if known else 'no'} {key}",
                     at=str(self.package),
                     remedy="name the checkpoint this package was built from",
                 )

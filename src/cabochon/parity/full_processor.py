@@ -16,12 +16,12 @@ import numpy as np
 
 from cabochon.errors import ParityError
 from cabochon.media import read_processors
-from cabochon.media.footage import Video, sampled
+from cabochon.media.footage import sampled
 from cabochon.parity.exhibits import SECONDS, Exhibits
 from cabochon.parity.full_prompts import Asked
 from cabochon.parity.passed import Prepared
 
-__all__ = ["HOW", "FullProcessor", "shown"]
+__all__ = ["HOW", "FullProcessor"]
 
 HOW = {
     "images": "transformers' image processor; resized not by Pillow, but by torch's antialiased bicubic kernel "
@@ -38,11 +38,6 @@ PORTS = {
     "input_features_mask": ("input_features_mask",),
 }
 """Inputs of encoders, and what transformers calls them."""
-
-
-def shown(frames: Sequence[np.ndarray]) -> Video:
-    """A film as our video processor takes it."""
-    return Video(tuple(frames), tuple(n * SECONDS for n in range(len(frames))), len(frames))
 
 
 class FullProcessor:

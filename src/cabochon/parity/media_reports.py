@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from cabochon.media import read_processors
-from cabochon.parity.exhibits import RATE, Exhibits
-from cabochon.parity.full_processor import HOW, shown
+from cabochon.parity.exhibits import RATE, Exhibits, played
+from cabochon.parity.full_processor import HOW
 from cabochon.parity.passed import Prepared
 from cabochon.parity.prompts import Prompt
 
@@ -74,7 +74,7 @@ def _made(ours: Any, asked: Prepared) -> dict[str, list[np.ndarray]]:
     images, sounds = [x for one in given for x in one.images], [x for one in given for x in one.sounds]
     parts: dict[str, list[np.ndarray]] = {}
     made = [ours.image(images)] if images else []
-    made += [ours.video(shown(frames)) for one in given for frames in one.films]
+    made += [ours.video(played(frames)) for one in given for frames in one.films]
     made += [ours.audio([(sound, RATE) for sound in sounds])] if sounds else []
     for one in made:
         for port in asked.media:

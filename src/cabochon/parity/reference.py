@@ -1,4 +1,4 @@
-"""The reference: transformers in PyTorch. This module and `assisted` are the only ones that know either.
+"""The reference: transformers in PyTorch. Only this module, `assisted`, `full_reference`, `full_processor` know them.
 
 Quirks of transformers 5.24 met here: a model with KV-shared layers and no per-layer inputs fails for more
 than one query unless hidden states are asked for, so they always are; broken checkpoints load with random

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cabochon.errors import ParityError
+from cabochon.parity.prompts import Prompt
 
 __all__ = ["Subject"]
 
@@ -48,6 +49,10 @@ class Subject:
     def vocabulary(self) -> int:
         """The last dimension of the logits."""
         return int(self.ports["logits"][1][-1])
+
+    def ids(self, prompt: Prompt) -> Sequence[int]:
+        """The tokens of a prompt."""
+        return prompt.ids
 
     def forward(self, ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Logits [S, V] and hidden states after the final norm [S, H] of one prompt, in the graph's dtype."""

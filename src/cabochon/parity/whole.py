@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cabochon.parity.exhibits import RATE
-from cabochon.parity.full_processor import shown
+from cabochon.parity.exhibits import RATE, played
 from cabochon.parity.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class Whole:
             parse_special=True,
             images=list(shows.images),
             audio=[(sound, RATE) for sound in shows.sounds],
-            videos=[shown(frames) for frames in shows.films],
+            videos=[played(frames) for frames in shows.films],
         )
 
     def forward(self, ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
