@@ -82,7 +82,7 @@ def _converted(package: Path, name: str, dialect: str) -> tuple[bytes, list[str]
 def _runnable(package: Path) -> tuple[Document | None, list[str]]:
     """What the released runtime generates from, and what it cannot; None, and why, for a package without a loop."""
     try:
-        if (package / "target" / "model.onnx").is_file():
+        if any((package / "target" / name).is_file() for name in ("model.onnx", artifact("decoder"))):
             return served_pair(open_pair(package)), []
         if (package / artifact("decoder")).is_file():
             full = open_full(package)
@@ -169,10 +169,13 @@ def open_full(package: Path) -> Full:
 
 def open_pair(package: Path) -> Pair:
     """The facts of a built pair; no weight is read. Raises CabochonError for what is none."""
-    target = replace(open_decoder(package / "target"), name="target", artifact="target/model.onnx")
+    fed = (package / "target" / artifact("decoder")).is_file()
+    full = open_full(package / "target").within("target") if fed else None
+    alone = None if full else open_decoder(package / "target")
+    target = full.decoder if full else replace(alone, name="target", artifact="target/model.onnx")
     embedding = read_embedding(_graph(package, EMBEDDING))
     proposed = width(_object(package, "assistant_generation_config.json"))
-    return Pair(target, open_drafter(package), embedding, proposed)
+    return Pair(target, open_drafter(package), embedding, proposed, full)
 
 
 def _is_drafter(package: Path) -> bool:

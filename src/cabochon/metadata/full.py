@@ -1,7 +1,7 @@
 """What the documents of a full package are derived from: four traced graphs, the configs, the tokenizer files."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import onnx_ir as ir
@@ -39,7 +39,8 @@ class Full:
     """A full package.
 
     `encoders`: that of each medium which the model takes, images first. `tokens`: the ids that config.json gives the
-    placeholders and what stands around them, by its keys. `processor` is processor_config.json.
+    placeholders and what stands around them, by its keys. `processor` is processor_config.json. `folder` is where the
+    package stands inside another, "" for one that stands alone.
     """
 
     decoder: Decoder
@@ -47,6 +48,19 @@ class Full:
     encoders: Mapping[Medium, Member]
     tokens: Mapping[str, int]
     processor: Mapping[str, Any]
+    folder: str = ""
+
+    def within(self, folder: str) -> "Full":
+        """The same in a folder of another package, the decoder under its name."""
+
+        def inside(member: Member) -> Member:
+            return replace(member, artifact=f"{folder}/{member.artifact}")
+
+        decoder = replace(self.decoder, name=folder, artifact=f"{folder}/{self.decoder.artifact}")
+        encoders = {medium: inside(encoder) for medium, encoder in self.encoders.items()}
+        return replace(
+            self, decoder=decoder, embedding=inside(self.embedding), encoders=encoders, folder=folder
+        )
 
     @property
     def vision(self) -> Member | None:

@@ -105,7 +105,7 @@ def _absent(full: Full) -> Component:
     dtype = full.embedding.ports.outputs["inputs_embeds"].dtype
     rows = TensorContract(dtype=dtype, shape=("rows", full.width))
     return Component(
-        implementation=Onnx(artifact=f"policies/{ABSENT}.onnx"),
+        implementation=Onnx(artifact="/".join(filter(None, (full.folder, "policies", f"{ABSENT}.onnx")))),
         ports=ComponentPorts(outputs={"features": rows}),
     )
 

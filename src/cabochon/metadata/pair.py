@@ -40,6 +40,9 @@ from cabochon.metadata.drafter import (
     position,
     reading,
 )
+from cabochon.metadata.full import Full
+from cabochon.metadata.full_notes import full_comments
+from cabochon.metadata.multimodal import multimodal
 from cabochon.metadata.ports import Ports, read
 from cabochon.metadata.served import token_policy
 
@@ -64,22 +67,32 @@ WIDTH = (
 
 @dataclass(frozen=True)
 class Embedding:
-    """The graph that looks tokens up: ids to rows of the target's `table`, times `scale`."""
+    """The graph that looks tokens up: ids to rows of the target's table, times `scale`. `tables` are the weights that
+    hold its rows, in their order."""
 
     ports: Ports
-    table: str
+    tables: tuple[str, ...]
     scale: float
     artifact: str = EMBEDDING
+
+    @property
+    def table(self) -> str:
+        """The first of the tables. There are others only where no binding of the target holds them as one."""
+        return self.tables[0]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and its drafter. `width`: tokens proposed between two verifications, at most."""
+    """A target and its drafter. `width`: tokens proposed between two verifications, at most.
+
+    `full`: the components around the target where it is fed by others.
+    """
 
     target: Decoder
     drafter: Drafter
     embedding: Embedding
     width: int
+    full: Full | None = None
 
     @property
     def seed(self) -> str:
@@ -92,7 +105,7 @@ class Pair:
 
 
 def read_embedding(graph: ir.Model) -> Embedding:
-    """The facts of a token_embedding.onnx: its one weight outside of the graph, and the one number in it."""
+    """The facts of a token_embedding.onnx: the weights outside of the graph, and the one number in it."""
     tensors = {name: value.const_value for name, value in graph.graph.initializers.items()}
     tables = [name for name, tensor in tensors.items() if isinstance(tensor, ir.ExternalTensor)]
     numbers = [
@@ -100,10 +113,10 @@ def read_embedding(graph: ir.Model) -> Embedding:
         for tensor in tensors.values()
         if tensor is not None and tensor.dtype.is_floating_point() and tensor.size == 1
     ]
-    if len(tables) != 1 or len(numbers) != 1:
+    if not tables or len(numbers) != 1:
         what = f"{len(tables)} weights outside of the graph and {len(numbers)} numbers; expected a table and its scale"
         raise GraphError(what, at=EMBEDDING)
-    return Embedding(read(graph), tables[0], float(numbers[0].numpy().reshape(-1)[0]))
+    return Embedding(read(graph), tuple(tables), float(numbers[0].numpy().reshape(-1)[0]))
 
 
 def width(generation: Mapping[str, Any]) -> int:
@@ -129,12 +142,13 @@ def pair_document(pair: Pair) -> Document:
             "serving": _serving(pair, alone.serving),
         }
     )
-    return Document(
+    document = Document(
         model=model(pair.target),
         package=package(pair.target),
         pipeline=Pipeline(workflow=workflow),
         speculative=_speculative(pair, workflow),
     )
+    return multimodal(document, pair.full) if pair.full else document
 
 
 def served_pair(pair: Pair) -> Document:
@@ -213,7 +227,8 @@ def _speculative(pair: Pair, workflow: Workflow) -> Speculative:
 
 def pair_comments(document: Document, pair: Pair) -> Comments:
     """The comments of the annotated copy, by the path of the key they stand above."""
-    return {**comments(document, pair.target), **dict(_notes(pair))}
+    own = full_comments(document, pair.full) if pair.full else comments(document, pair.target)
+    return {**own, **dict(_notes(pair))}
 
 
 def _notes(pair: Pair) -> Iterator[tuple[tuple[str | int, ...], tuple[str, ...]]]:

@@ -8,7 +8,7 @@ from cabochon.metadata.decoder import Decoder
 from cabochon.metadata.vocabulary import end_tokens
 from cabochon.package.facts import TextFacts
 
-__all__ = ["GENAI_CONFIG", "genai_config", "genai_text", "session_options"]
+__all__ = ["GENAI_CONFIG", "genai_config", "genai_text"]
 
 GENAI_CONFIG = "genai_config.json"
 
@@ -47,7 +47,7 @@ def _decoder(decoder: Decoder, provider: str) -> dict[str, Any]:
     hidden = decoder.ports.outputs[decoder.hidden].shape[-1] if decoder.hidden else None
     return {
         "filename": decoder.artifact,
-        "session_options": session_options(provider),
+        "session_options": _session_options(provider),
         "hidden_size": hidden,
         "head_size": _common(cache.past.shape[3] for cache in decoder.caches),
         "num_attention_heads": decoder.config.heads,
@@ -61,7 +61,7 @@ def _decoder(decoder: Decoder, provider: str) -> dict[str, Any]:
     }
 
 
-def session_options(provider: str) -> dict[str, Any]:
+def _session_options(provider: str) -> dict[str, Any]:
     """Where a graph runs."""
     return {"provider_options": [{_PROVIDERS[provider]: {}}] if provider in _PROVIDERS else []}
 

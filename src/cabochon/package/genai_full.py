@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cabochon.metadata.full import Full, Medium, Member
-from cabochon.package.genai_config import genai_config, session_options
+from cabochon.package.genai_config import genai_config
 
 __all__ = ["AUDIO_PROCESSOR", "IMAGE_PROCESSOR", "genai_full", "genai_full_text"]
 
@@ -26,17 +26,18 @@ def genai_full_text(full: Full, provider: str, config: Mapping[str, Any]) -> str
 def genai_full(full: Full, provider: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The content of genai_config.json for graphs that run on `provider`; `config` is config.json.
 
-    onnxruntime-genai 0.18 looks for a processor of sound unless `speech.config_filename` is empty.
+    onnxruntime-genai 0.18 looks for a processor of sound unless `speech.config_filename` is empty. Parts without
+    options of their own run where the decoder does.
     """
     found = genai_config(full.decoder, provider, config, "gemma4")
-    parts: dict[str, Any] = {"embedding": _part(full.embedding, provider, _alike(full.embedding, "inputs"))}
+    parts: dict[str, Any] = {"embedding": _part(full.embedding, _alike(full.embedding, "inputs"))}
     if full.vision:
         parts["vision"] = {
-            **_part(full.vision, provider, _alike(full.vision, "inputs")),
+            **_part(full.vision, _alike(full.vision, "inputs")),
             "config_filename": IMAGE_PROCESSOR,
         }
     parts["speech"] = (
-        {**_part(full.audio, provider, _SPEECH), "config_filename": AUDIO_PROCESSOR}
+        {**_part(full.audio, _SPEECH), "config_filename": AUDIO_PROCESSOR}
         if full.audio
         else {"config_filename": ""}
     )
@@ -45,10 +46,9 @@ def genai_full(full: Full, provider: str, config: Mapping[str, Any]) -> dict[str
     return {"model": {**found["model"], **parts, **tokens}, "search": found["search"]}
 
 
-def _part(member: Member, provider: str, inputs: Mapping[str, str]) -> dict[str, Any]:
+def _part(member: Member, inputs: Mapping[str, str]) -> dict[str, Any]:
     return {
         "filename": member.artifact,
-        "session_options": session_options(provider),
         "inputs": dict(inputs),
         "outputs": _alike(member, "outputs"),
     }

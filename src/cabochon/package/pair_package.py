@@ -10,6 +10,7 @@ from cabochon import files, sums
 from cabochon.checkpoint.strict_json import parse_object
 from cabochon.metadata.folder import open_decoder, open_full
 from cabochon.metadata.forms import dump
+from cabochon.metadata.full import Full
 from cabochon.metadata.pair import EMBEDDING, Pair, pair_comments, pair_document, read_embedding, width
 from cabochon.metadata.ports import last
 from cabochon.metadata.yaml import write
@@ -105,14 +106,19 @@ class PairPackage:
         return {f"{self._folder}/{name}": digest for name, digest in sums.read(target).items()}
 
     def _pair(self, facts: DrafterFacts) -> Pair:
-        return Pair(
-            self._decoder, facts.drafter, self._embedding[1], width(facts.object("generation_config.json"))
-        )
+        proposed = width(facts.object("generation_config.json"))
+        return Pair(self._decoder, facts.drafter, self._embedding[1], proposed, self._full)
+
+    @cached_property
+    def _full(self) -> Full | None:
+        target = self._stage / self._folder
+        return None if decoder_folder(target) == "" else open_full(target).within(self._folder)
 
     @cached_property
     def _decoder(self) -> Any:
-        target = self._stage / self._folder
-        decoder = open_decoder(target) if decoder_folder(target) == "" else open_full(target).decoder
+        if self._full:
+            return self._full.decoder
+        decoder = open_decoder(self._stage / self._folder)
         return replace(decoder, name=self._folder, artifact=f"{self._folder}/{decoder.artifact}")
 
     @cached_property

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from cabochon.metadata.document import Chained
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
-from cabochon.validation.opened import Opened
+from cabochon.validation.lookup_nodes import factor, token_tables
+from cabochon.validation.opened import LOOKUP, Opened
 from cabochon.validation.pair import Pair, last, pairs
 from cabochon.validation.rules import Found, rule
 
@@ -64,17 +63,31 @@ def table_unknown(package: Opened) -> Iterator[Found]:
         graph = pair.document.graphs.get(chain.token_embedding.component)
         at = pair.at("proposal_execution.token_embedding.table")
         if graph:
-            yield from _table(at, chain.token_embedding.table, graph)
+            beside = package.graphs.get((graph.folder().parent / LOOKUP).as_posix())
+            yield from _table(at, chain.token_embedding.table, graph, beside)
 
 
-def _table(at: str, name: str, graph: Graph) -> Iterator[Found]:
+def _table(at: str, name: str, graph: Graph, beside: Graph | None) -> Iterator[Found]:
+    """`beside`: the embedding of a decoder that another graph feeds; its table is the head's too."""
     weight, vocabulary = graph.initializers.get(name), last(graph.ports.outputs.get("logits"))
     if weight is None:
         yield Found(at, repr(name), f"an initializer of {graph.path}")
-    elif len(weight.shape) != 2 or vocabulary not in (None, weight.shape[0]):
+    elif len(weight.shape) != 2 or vocabulary not in (None, _rows(graph, name)):
         yield Found(at, f"{name!r} of shape {list(weight.shape)}", f"[{vocabulary or 'vocabulary'}, hidden]")
-    elif not any(node.op_type.startswith("Gather") for node in graph.consumers.get(name, ())):
+    elif not any(
+        node.op_type.startswith("Gather")
+        for each in (graph, beside)
+        if each
+        for node in each.consumers.get(name, ())
+    ):
         yield Found(at, f"{name!r}, in which {graph.path} looks nothing up", "the table of the token ids")
+
+
+def _rows(graph: Graph, name: str) -> int:
+    """The rows of a table; of one that is the first of several, of all of them."""
+    tables = token_tables(graph)
+    together = tables if tables[:1] == [name] else [name]
+    return sum(graph.initializers[each].shape[0] for each in together)
 
 
 @rule("SPC005", Severity.ERROR, NEEDS)
@@ -155,14 +168,3 @@ def scale_differs(package: Opened) -> Iterator[Found]:
         if real is not None and abs(said - real) > SCALE_CLOSE * abs(real):
             at = pair.at("proposal_execution.token_embedding.scale")
             yield Found(at, f"{said}", f"{real}, the constant after the look-up")
-
-
-def factor(graph: Graph, table: str) -> float | None:
-    """The constant that rows of a table are multiplied by."""
-    rows = [
-        name for node in graph.consumers.get(table, ()) if node.op_type == "Gather" for name in node.output
-    ]
-    products = [node for name in rows for node in graph.consumers.get(name, ()) if node.op_type == "Mul"]
-    values = (graph.inline(name) for node in products for name in node.input)
-    found = [value for value in values if value is not None and value.size == 1]
-    return float(np.asarray(found[0]).astype(np.float64).reshape(-1)[0]) if found else None

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from cabochon.gemma4 import TextConfig
 from cabochon.gemma4.config import FULL, SLIDING
 from cabochon.gemma4.drafter_names import ORDERING
@@ -18,12 +16,12 @@ from cabochon.validation.assembled import assembled
 from cabochon.validation.attention_nodes import attention_nodes
 from cabochon.validation.caches import caches
 from cabochon.validation.graph import Graph
+from cabochon.validation.lookup_nodes import factor, token_tables
 from cabochon.validation.memo import once
 from cabochon.validation.opened import DECODER, DRAFTER, FED, LOOKUP, Opened
 
-__all__ = ["TABLE", "Decoded", "built", "decoded", "parts"]
+__all__ = ["Decoded", "built", "decoded", "parts"]
 
-TABLE = "model.embed_tokens.weight"  # the name that the tables of cabochon's packages have
 _KINDS = {SLIDING: "local_sliding", FULL: "global_full"}  # as provenance.json calls them
 
 
@@ -113,21 +111,8 @@ class Decoded:
     @cached_property
     def embed_scale(self) -> float | None:
         """The constant that rows of the embedding table are multiplied by."""
-        for gather in self.lookup.consumers.get(TABLE, ()):
-            if gather.op_type == "Gather":
-                for product in self.lookup.consumers.get(next(iter(gather.output), ""), ()):
-                    return (
-                        next(iter(self._constants(product.input)), None) if product.op_type == "Mul" else None
-                    )
-        return None
-
-    def _constants(self, names: Any) -> list[float]:
-        values = (self.lookup.inline(name) for name in names)
-        return [
-            float(value.astype(np.float64).reshape(-1)[0])
-            for value in values
-            if value is not None and value.size == 1
-        ]
+        tables = token_tables(self.lookup)
+        return factor(self.lookup, tables[0]) if tables else None
 
     @property
     def kept(self) -> int | None:

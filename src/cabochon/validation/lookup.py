@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from cabochon.validation.carry import factor
 from cabochon.validation.drafting import EMBEDDING, drafted
-from cabochon.validation.facts import TABLE
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
-from cabochon.validation.opened import DECODER, TARGET, Opened
+from cabochon.validation.lookup_nodes import TABLE, factor, token_tables
+from cabochon.validation.opened import DECODER, FED, LOOKUP, TARGET, Opened
 from cabochon.validation.rules import Found, rule
 
 __all__: list[str] = []
@@ -17,7 +16,14 @@ NEEDS = ("graphs",)
 
 def _target(package: Opened) -> Graph | None:
     """The target of a pair."""
-    return package.graphs.get(f"{TARGET}/{DECODER}") if drafted(package) else None
+    found = (package.graphs.get(f"{TARGET}/{name}") for name in (DECODER, FED))
+    return next(filter(None, found), None) if drafted(package) else None
+
+
+def _looking_up(package: Opened) -> Graph | None:
+    """The graph of the target that looks tokens up: its embedding where it has one."""
+    embedding = package.graphs.get(f"{TARGET}/{LOOKUP}")
+    return embedding if embedding and drafted(package) else _target(package)
 
 
 @rule("SPC016", Severity.ERROR, NEEDS)
@@ -28,19 +34,21 @@ def other_rows_looked_up(package: Opened) -> Iterator[Found]:
     the drafter then proposes is fluent, and nearly all of it is refused.
     Remedy: build the pair again: the look-up is cut out of the target's own graph.
     """
-    target, own = _target(package), package.graphs.get(EMBEDDING)
+    target, own = _looking_up(package), package.graphs.get(EMBEDDING)
     if target is None:
         return
     if own is None:
         if not package.faults.get("FIL011"):
             yield Found(EMBEDDING, "no such graph", "the look-up of the target's tokens")
         return
-    places = [_place(graph) for graph in (own, target)]
-    if places[0] != places[1]:
-        yield Found(
-            f"{EMBEDDING}: {TABLE}", _spelled(places[0]), f"{_spelled(places[1])}, as the target has it"
-        )
-    scale, real = factor(own, TABLE), factor(target, TABLE)
+    tables = token_tables(target) or [TABLE]
+    for table in tables:
+        places = [_place(graph, table) for graph in (own, target)]
+        if places[0] != places[1]:
+            yield Found(
+                f"{EMBEDDING}: {table}", _spelled(places[0]), f"{_spelled(places[1])}, as the target has it"
+            )
+    scale, real = factor(own, tables[0]), factor(target, tables[0])
     if real is not None and scale != real:
         yield Found(f"{EMBEDDING}: rows", f"times {scale}", f"times {real}, as the target")
 
@@ -48,9 +56,9 @@ def other_rows_looked_up(package: Opened) -> Iterator[Found]:
 Place = tuple[str, str, int, tuple[int, ...], str]
 
 
-def _place(graph: Graph) -> Place | None:
-    """Where the table lies: the file by its path in the package, offset, length; its shape and type."""
-    table = graph.initializers.get(TABLE)
+def _place(graph: Graph, name: str) -> Place | None:
+    """Where a table lies: the file by its path in the package, offset, length; its shape and type."""
+    table = graph.initializers.get(name)
     if table is None or table.external is None:
         return None
     location = (graph.folder() / (table.external.location or "")).as_posix()

@@ -56,7 +56,9 @@ def _of_components(graphs: Mapping[str, Graph], checkpoint: Checkpoint) -> Itera
     """The same of a full package, graph by graph."""
     if checkpoint.config.get("vision_config") is None and checkpoint.config.get("audio_config") is None:
         at = next(iter(graphs.values())).path
-        yield Found(at, "a component of a full package", f"a model without encoders, as {checkpoint.source} is")
+        yield Found(
+            at, "a component of a full package", f"a model without encoders, as {checkpoint.source} is"
+        )
         return
     config = read_full_config(checkpoint.config)
     tensors = full_tensors(checkpoint.tensors, config).used
