@@ -1,22 +1,19 @@
 """Faults that were seen in other exporters of the family: each is made impossible, on every target.
 
-Two images in one call and in one batch are in test_full_generation.py, as prompts that transformers recorded.
+Two images in one call and in one batch are in test_full_packages.py, as prompts that transformers recorded; so is that
+the ports of a package close.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
-import cabochon
 import checkpoints
 from full_graphs import ALL, REF, Components, Truth
 from graphs import difference
-from packages import Packages
 
 EXACT = 1e-4  # measured: 2e-6
 Tensors = dict[str, checkpoints.Entry]
@@ -91,69 +88,6 @@ def test_towers_are_built_as_the_config_says(tmp_path: Path, name: str, target: 
     assert found.shape != usual.shape or difference(found, usual) > 100 * EXACT, (
         "or it could not be told apart"
     )
-
-
-# Port closure: what a component takes is what another makes
-
-GIVEN = {
-    "vision_encoder": {"pixel_values", "pixel_position_ids"},
-    "audio_encoder": {"input_features", "input_features_mask"},
-    "embedding": {"input_ids"},
-    "decoder": {"input_ids", "attention_mask", "logits_to_keep"},
-}
-Port = tuple[int, tuple[int | str, ...]]
-
-
-def ports(package: Path) -> dict[str, tuple[dict[str, Port], dict[str, Port]]]:
-    """Inputs and outputs of each component: element type and shape by name."""
-    found = {}
-    for file in sorted(package.glob("*/model.onnx")):
-        graph = onnx.load(file, load_external_data=False).graph
-        sides = [
-            {
-                v.name: (
-                    v.type.tensor_type.elem_type,
-                    tuple(d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim),
-                )
-                for v in values
-            }
-            for values in (graph.input, graph.output)
-        ]
-        found[file.parent.name] = sides[0], sides[1]
-    return found
-
-
-@pytest.mark.parametrize("target", ALL)
-@pytest.mark.parametrize("kind", ["tiny-full", "big-full"])
-def test_ports_close(packages: Packages, kind: str, target: str) -> None:
-    """An input is a request's, a cache, or the output of another component of the same type, rank and width."""
-    known = ports(packages(kind, target))
-    assert set(known) == ({*GIVEN} if kind == "tiny-full" else {*GIVEN} - {"audio_encoder"})
-    made = {name: port for _, outputs in known.values() for name, port in outputs.items()}
-    taken = set[str]()
-    for component, (inputs, outputs) in known.items():
-        for name, (dtype, shape) in inputs.items():
-            if name in GIVEN[component]:
-                continue
-            source = name.replace("past_key_values", "present")
-            assert source in (outputs if source != name else made), (component, name)
-            other, its = made[source]
-            assert (other, len(its), its[-1]) == (dtype, len(shape), shape[-1]), (component, name)
-            assert isinstance(shape[-1], int), (component, name)
-            taken.add(source)
-    assert set(made) - taken == {"logits", f"hidden_states.{9 if kind == 'tiny-full' else 5}"}
-    assert ("per_layer_inputs" in made) == (kind == "tiny-full")
-    assert ("input_ids" in known["decoder"][0]) == (kind == "big-full")
-
-
-@pytest.mark.parametrize("target", ["default", "webgpu"])
-@pytest.mark.parametrize("kind", ["tiny-full", "big-full"])
-def test_nothing_is_found_in_a_package(packages: Packages, kind: str, target: str) -> None:
-    package = packages(kind, target)
-    findings = cabochon.validate(package).findings
-    assert [f for f in findings if f.severity.name == "ERROR"] == []
-    config = json.loads((package / "genai_config.json").read_bytes())
-    assert ("filename" in config["model"]["speech"]) == (kind == "tiny-full")
 
 
 # f16, component by component

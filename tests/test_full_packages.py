@@ -1,12 +1,15 @@
-"""Full packages end to end: greedy tokens and logits are those that transformers recorded, on every target, in f32."""
+"""Full packages end to end, on every target, in f32: tokens and logits that transformers recorded, ports that close."""
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+import cabochon
 from cabochon.runtime import Model
 from full_graphs import ALL, REF
 from graphs import difference
@@ -73,12 +76,21 @@ def test_the_random_model_is_the_recorded_one(packages: Packages) -> None:
     assert hashlib.sha256(weights).hexdigest() == SAID["big"]["sha256"]
 
 
-@pytest.mark.parametrize("name", ["text", "text_long", "image", "audio"])
-@pytest.mark.parametrize("raw", [False, True], ids=["processed", "raw"])
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("text", False),
+        ("text_long", False),
+        ("image", False),
+        ("image", True),
+        ("audio", False),
+        ("audio", True),
+    ],
+)
 def test_recorded_prompts(tiny: Model, recorded: dict[str, Any], name: str, raw: bool) -> None:
     """With what transformers' processor made, and with the picture and the sound themselves."""
     its, given = recorded[f"target/{name}"], {}
-    if raw and name in ("image", "audio"):
+    if raw:
         source = np.load(REF / "media.npz")
         given = {"images": [source["image"]]} if name == "image" else {"audio": [(source["wav"], 16_000)]}
     elif name in ("image", "audio"):
@@ -120,3 +132,66 @@ def test_images_of_the_same_size_stay_in_their_rows(packages: Packages, target: 
     assert len({tuple(tokens) for tokens in alone}) == 3
     answers = cold(model).generate(prompts, **GREEDY)
     assert [a.ids for a in answers] == alone
+
+
+# Port closure: what a component takes is what another makes
+
+GIVEN = {
+    "vision_encoder": {"pixel_values", "pixel_position_ids"},
+    "audio_encoder": {"input_features", "input_features_mask"},
+    "embedding": {"input_ids"},
+    "decoder": {"input_ids", "attention_mask", "logits_to_keep"},
+}
+Port = tuple[int, tuple[int | str, ...]]
+
+
+def ports(package: Path) -> dict[str, tuple[dict[str, Port], dict[str, Port]]]:
+    """Inputs and outputs of each component: element type and shape by name."""
+    found = {}
+    for file in sorted(package.glob("*/model.onnx")):
+        graph = onnx.load(file, load_external_data=False).graph
+        sides = [
+            {
+                v.name: (
+                    v.type.tensor_type.elem_type,
+                    tuple(d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim),
+                )
+                for v in values
+            }
+            for values in (graph.input, graph.output)
+        ]
+        found[file.parent.name] = sides[0], sides[1]
+    return found
+
+
+@pytest.mark.parametrize("target", ALL)
+@pytest.mark.parametrize("kind", ["tiny-full", "big-full"])
+def test_ports_close(packages: Packages, kind: str, target: str) -> None:
+    """An input is a request's, a cache, or the output of another component of the same type, rank and width."""
+    known = ports(packages(kind, target))
+    assert set(known) == ({*GIVEN} if kind == "tiny-full" else {*GIVEN} - {"audio_encoder"})
+    made = {name: port for _, outputs in known.values() for name, port in outputs.items()}
+    taken = set[str]()
+    for component, (inputs, outputs) in known.items():
+        for name, (dtype, shape) in inputs.items():
+            if name in GIVEN[component]:
+                continue
+            source = name.replace("past_key_values", "present")
+            assert source in (outputs if source != name else made), (component, name)
+            other, its = made[source]
+            assert (other, len(its), its[-1]) == (dtype, len(shape), shape[-1]), (component, name)
+            assert isinstance(shape[-1], int), (component, name)
+            taken.add(source)
+    assert set(made) - taken == {"logits", f"hidden_states.{9 if kind == 'tiny-full' else 5}"}
+    assert ("per_layer_inputs" in made) == (kind == "tiny-full")
+    assert ("input_ids" in known["decoder"][0]) == (kind == "big-full")
+
+
+@pytest.mark.parametrize("target", ["default", "webgpu"])
+@pytest.mark.parametrize("kind", ["tiny-full", "big-full"])
+def test_nothing_is_found_in_a_package(packages: Packages, kind: str, target: str) -> None:
+    package = packages(kind, target)
+    findings = cabochon.validate(package).findings
+    assert [f for f in findings if f.severity.name == "ERROR"] == []
+    config = json.loads((package / "genai_config.json").read_bytes())
+    assert ("filename" in config["model"]["speech"]) == (kind == "tiny-full")
