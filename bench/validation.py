@@ -41,7 +41,7 @@ def hollow(config: dict[str, Any], work: Path) -> Path:
     for name in TRAVELLERS:
         shutil.copyfile(TOKENIZER / name, source / name)
 
-    def holes(_recipes: object, laid_out: Any, stage: Path, _progress: object) -> dict[str, Digest]:
+    def holes(_recipes: object, laid_out: Any, stage: Path, *_: object) -> dict[str, Digest]:
         with (stage / laid_out.data).open("xb") as file:
             file.truncate(laid_out.nbytes)
         return {laid_out.data: Digest(laid_out.nbytes, "0" * 64)}

@@ -359,7 +359,7 @@ def test_the_contract_names_the_layers_that_are_read(pair: Path):
         "sliding_attention": "layer 5",
     }
     assert found["target"]["hidden_states"] == "hidden_states.9"
-    assert (found["token_embedding"]["table"], found["token_embedding"]["scale"]) == (TABLE, 8.0)
+    assert (found["token_embedding"]["tables"], found["token_embedding"]["scale"]) == ([TABLE], 8.0)
 
 
 def test_the_status_says_what_each_dialect_can(packages: Packages):

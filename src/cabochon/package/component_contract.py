@@ -34,7 +34,7 @@ def pair_contract(pair: Pair) -> bytes:
         "token_embedding": {
             "artifact": pair.embedding.artifact,
             **_ports(pair.embedding.ports, {}),
-            "table": pair.embedding.table,
+            "tables": list(pair.embedding.tables),
             "table_in": pair.target.artifact,
             "scale": pair.embedding.scale,
         },

@@ -63,6 +63,11 @@ def _v1(pair: Pair) -> Iterator[str]:
             f"How wide a window is. The target's sliding layers see {window} keys and the drafter's {window + 1}; "
             "`cabochon.sliding_window` of both graphs states the former."
         )
+    if len(pair.embedding.tables) > 1:
+        yield (
+            f"A table in parts: no binding of the target holds all rows of it, and {len(pair.embedding.tables)} weights "
+            f"do. `token_embedding.table` names the first. `{pair.embedding.artifact}` looks up in all of them."
+        )
     yield (
         "A table whose rows are quantized: `token_embedding.table` names one initializer. `token_embedding.onnx` reads "
         "whatever the target does."
