@@ -10,21 +10,20 @@ import cabochon
 from cabochon.errors import PackageError
 from cabochon.runtime import Model
 from full_packages import GREEDY, fresh, picture, recorded_media, said
-from packages import Packages
+from packages import TINY, Packages
 from pairs import Pairs
 
 TARGETS = ("default", "cuda", "webgpu")
 
 
 @pytest.fixture(scope="module", params=TARGETS)
-def pair(request: pytest.FixtureRequest, packages: Packages, pairs: Pairs) -> Model:
-    """A drafter over the decoder of a full package. The token table is that of the text package, value for value."""
-    path = pairs("tiny", request.param)
-    folder = packages.root / f"full-pair-{request.param}"
-    shutil.copytree(path, folder, ignore=shutil.ignore_patterns("target"))
-    shutil.copytree(packages("tiny-full", request.param), folder / "target")
-    shutil.copy(path / "target" / "model.onnx.data", folder / "target")
-    return cabochon.load(folder, threads=1, provider="cpu")
+def pair(request: pytest.FixtureRequest, packages: Packages) -> Model:
+    """A drafter over the decoder of a full package."""
+    target = packages("tiny-full", request.param)
+    out = packages.root / f"full-with-drafter-{request.param}"
+    how: Any = {"target": request.param, "precision": "f32", "license": "apache-2.0"}
+    built = cabochon.build(target, out, assistant=TINY / "assistant", **how)
+    return cabochon.load(built.path, threads=1, provider="cpu")
 
 
 @pytest.mark.parametrize("name", ["text", "text_long", "image", "audio"])
