@@ -41,11 +41,13 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., FullRe
     """What transformers says, asked live, but once for each checkpoint, precision and list of questions."""
     known: dict[Any, FullRecording] = {}
 
-    def once(source: Path, config: Any, asked: list[Asked], *, precision: str, **more: Any) -> FullRecording:
+    def once(
+        source: Path, config: Any, asked: list[Asked], *, precision: str, folder: Path, **more: Any
+    ) -> FullRecording:
         key = (source, precision, tuple(one.name for one in asked))
         if key not in known:
             folder = tmp_path_factory.mktemp("recorded")
-            known[key] = record_full(source, config, asked, precision=precision, **{**more, "folder": folder})
+            known[key] = record_full(source, config, asked, precision=precision, folder=folder, **more)
         return known[key]
 
     return once
@@ -125,7 +127,7 @@ def assert_bound(package: Path, found: dict[str, Any], target: str, precision: s
             assert (said["target"], said["precision"]) == (target, precision)
             assert files <= said["sha256"].keys()
             assert f"evidence/{name}" in sums
-    assert all(f"{digest}  {file}" in sums for file, digest in said["sha256"].items())
+            assert all(f"{digest}  {file}" in sums for file, digest in said["sha256"].items())
 
 
 def test_evidence_says_what_was_shown_and_in_which_calls(default: tuple[Path, Evidence]) -> None:
@@ -248,13 +250,13 @@ def test_the_command_says_it(copied: Callable[..., Path]) -> None:
     package = copied("tiny-full")
     how = ("parity", package, TINY / "target", "--threads", "1")
     done = call(*how)
-    assert done.code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     assert "pass  L4 vision_encoder: max relative difference image_features" in done.stdout
     assert "pass  processors: 3 of 3 prompts prepared alike; pixels" in done.stdout
     assert f"      {package}/evidence/l4_decoder.json" in done.stdout
     assert "transformers f32: image and audio" in done.stderr
     flip(package / "audio_encoder", WRONG["audio_encoder"])
     done = call(*how, "--json")
-    assert done.code == 1
+    assert done.returncode == 1
     said = {v["level"]: v["passed"] for v in json.loads(done.stdout)["verdicts"]}
     assert (said["L4 audio_encoder"], said["L4 vision_encoder"]) == (False, True)

@@ -55,13 +55,15 @@ class Full:
         """Raises ParityError where nothing could be compared; see `checking.check`."""
         recording = self._recorded()
         tried: list[Tried] = []
+        ids: dict[str, list[int]] = {}
         for folder, tries in self._tries(recording):
             matches = [self._components(folder, recording, trial) for trial, _ in tries]
             whole = Whole(folder, threads=self.threads)
             for (trial, allowed), found in zip(tries, matches, strict=True):
                 compared = list(self._whole(whole, trial, recording.passed[trial.arithmetic]))
                 tried.append(Tried(trial, allowed, found, compared))
-        prepared = self._prepared(whole, recording)
+            ids = ids or {prompt.name: whole.ids(prompt) for prompt in recording.prompts}
+        prepared = processed(self.package, [one.asked for one in recording.passed["f32"]], ids)
         return Evidence(self.package, tuple(self._verdicts(recording, tried, prepared)))
 
     @property
@@ -139,10 +141,6 @@ class Full:
                     if count
                     else None,
                 )
-
-    def _prepared(self, whole: Whole, recording: FullRecording) -> list[Processed]:
-        ids = {prompt.name: whole.ids(prompt) for prompt in recording.prompts}
-        return processed(self.package, [one.asked for one in recording.passed["f32"]], ids)
 
     def _verdicts(
         self, recording: FullRecording, tried: Sequence[Tried], prepared: Sequence[Processed]

@@ -66,7 +66,7 @@ class FullProcessor:
                 remedy='pip install "cabochon[media,parity]"; the checkpoint needs its processor_config.json',
             ) from error
         self._pillow = _pillow(images)
-        self._made = Unchecked(
+        self._made: Any = Unchecked(
             feature_extractor=next(iter(sounds), None), image_processor=images, tokenizer=tokenizer,
             video_processor=_Films(source, images, VideosKwargs),
         )  # fmt: skip
