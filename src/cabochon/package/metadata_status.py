@@ -65,8 +65,8 @@ def _v1(pair: Pair) -> Iterator[str]:
         )
     if len(pair.embedding.tables) > 1:
         yield (
-            f"A table in parts: no binding of the target holds all rows of it, and {len(pair.embedding.tables)} weights "
-            f"do. `token_embedding.table` names the first. `{pair.embedding.artifact}` looks up in all of them."
+            f"A table in parts: no binding of the target holds all of its rows, {len(pair.embedding.tables)} weights do. "
+            f"`token_embedding.table` names the first. `{pair.embedding.artifact}` looks up in all of them."
         )
     yield (
         "A table whose rows are quantized: `token_embedding.table` names one initializer. `token_embedding.onnx` reads "

@@ -1,6 +1,7 @@
-"""How a graph looks tokens up: its table, or the tables that hold the rows of one, and what the rows are multiplied by."""
+"""How a graph looks tokens up: its table, or the tables that hold the rows of one, and what rows are multiplied by."""
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def factor(graph: Graph, table: str) -> float | None:
     return None
 
 
-def _number(graph: Graph, names: "list[str]") -> float | None:
+def _number(graph: Graph, names: Iterable[str]) -> float | None:
     values = (graph.inline(name) for name in names)
     found = [value for value in values if value is not None and value.size == 1]
     return float(np.asarray(found[0]).astype(np.float64).reshape(-1)[0]) if found else None
