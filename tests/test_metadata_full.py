@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,22 +10,26 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+import cabochon
 from cabochon.checkpoint import open_checkpoint
 from cabochon.dialects import TARGETS
 from cabochon.errors import GraphError, PackageError
 from cabochon.gemma4 import read_full_config
-from cabochon.metadata import versions
+from cabochon.metadata import forms, versions, yaml
 from cabochon.metadata.document import Branch, Document, Invoke, Loop, Workflow
-from cabochon.metadata.folder import open_full
+from cabochon.metadata.folder import convert_package, open_full, open_pair
 from cabochon.metadata.forms import convert, dump
 from cabochon.metadata.full import COMPONENTS, Full, read_full
 from cabochon.metadata.full_documents import full_document, full_loop, full_policies, served_full
 from cabochon.metadata.full_notes import full_comments, unsaid
+from cabochon.metadata.identity import identity
 from cabochon.metadata.media_programs import preprocessing
+from cabochon.metadata.pair import pair_document
 from cabochon.metadata.ports import Ports, read
 from cabochon.metadata.walking import parts
+from cabochon.validation import validate
 from full_graphs import TARGET
-from packages import Packages
+from packages import TINY, Packages
 
 ENCODERS = {"vision_encoder": "image", "audio_encoder": "audio"}
 
@@ -276,3 +281,30 @@ def test_every_target_in_both_forms(packages: Packages, target: str) -> None:
     assert serving
     aliasing = {group.aliasing for group in serving.state_service.groups.values()}
     assert aliasing == {"permitted" if target in ("cuda", "webgpu") else "forbidden"}
+
+
+def test_the_target_of_a_pair(full: Full) -> None:
+    """A full package in a folder of another: every artifact in that folder, the decoder under its name."""
+    inner = full.within("target")
+    components = workflow(full_document(inner)).components
+    found = {name: getattr(c.implementation, "artifact", None) for name, c in components.items()}
+    assert found == {
+        "image_preprocess": None, "audio_preprocess": None, "vision_encoder": "target/vision_encoder/model.onnx",
+        "audio_encoder": "target/audio_encoder/model.onnx", "embedding": "target/embedding/model.onnx",
+        "no_features": "target/policies/no_features.onnx", "target": "target/decoder/model.onnx",
+    }  # fmt: skip
+
+
+def test_a_pair_around_a_full_package(packages: Packages, tmp_path: Path) -> None:
+    said: dict[str, Any] = {"precision": "f32", "license": "apache-2.0"}
+    root = cabochon.build(packages("tiny-full"), tmp_path / "pair", assistant=TINY / "assistant", **said).path
+    pair = open_pair(root)
+    assert pair.full and pair.target.artifact == "target/decoder/model.onnx"
+    written = (root / "inference_metadata.yaml").read_bytes()
+    assert identity(yaml.read(written, "pair")) == identity(dump(pair_document(pair), "v1"))
+    document = forms.read(written, "pair")
+    names = [step.component for step in invoked(document)]
+    assert names[-3:] == ["assistant", "embedding", "target"]
+    assert not validate(root).findings
+    served = convert_package(root, tmp_path / "served", "v1.8")
+    assert served.dialect == "v1.8" and not any("could not be derived" in remark for remark in served.remarks)
