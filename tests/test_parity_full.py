@@ -16,7 +16,7 @@ from cabochon.parity.full_prompts import Asked, everything
 from cabochon.parity.full_reference import record_full
 from cabochon.parity.passed import FullRecording
 from full_graphs import ALL
-from packages import TINY, Packages
+from packages import DRAFTERS, TINY, Packages
 from test_cli import call
 from test_parity_levels import flip
 
@@ -260,3 +260,23 @@ def test_the_command_says_it(copied: Callable[..., Path]) -> None:
     assert done.returncode == 1
     said = {v["level"]: v["passed"] for v in json.loads(done.stdout)["verdicts"]}
     assert (said["L4 audio_encoder"], said["L4 vision_encoder"]) == (False, True)
+
+
+def test_a_pair_drafts_on_images_and_sound(
+    packages: Packages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cabochon.parity import drafters
+
+    monkeypatch.setattr(drafters, "PROMPTS", ("english",))
+    monkeypatch.setattr(drafters, "SHOWN", ("image and audio", "video"))
+    pair = tmp_path / "p"
+    cabochon.build(packages("tiny-full"), pair, assistant=DRAFTERS["tiny-drafter"], precision="f32")
+    evidence = check(pair, TINY / "target", assistant=DRAFTERS["tiny-drafter"], threads=1)
+    assert evidence.passed, failures(evidence)
+    (trial,) = documents(pair)["l5_assisted_detail.json"]["trials"]
+    rows = {row["name"]: row for row in trial["prompts"]}
+    assert list(rows) == ["english", "image and audio", "video"]
+    assert rows["image and audio"]["exhibits"] == ["image 23x21", "sound of 0.31 s"]
+    assert all(row["equal_to_own_plain_greedy"] and row["equal_to_reference_greedy"] for row in rows.values())
+    said = documents(pair)["l4_parity.json"]["package"]["sha256"]
+    assert {"model.onnx", "target/decoder/model.onnx", "target/vision_encoder/model.onnx.data"} <= said.keys()

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from cabochon.checkpoint import Checkpoint
+from cabochon.parity.full_reference import Reference
 from cabochon.parity.noting import Listening, centroid_scores, noting
+from cabochon.parity.passed import Prepared
 from cabochon.parity.prompts import Prompt
 from cabochon.parity.reference import DTYPES, _answer, _libraries, _load, _stored
 from cabochon.parity.rounds import Assisted, Recorded, Run, Said, Steps, rounds_of
@@ -33,6 +35,7 @@ def record_assisted(
     target: Checkpoint,
     assistant: Checkpoint,
     prompts: Sequence[Prompt],
+    prepared: Mapping[str, Prepared],
     *,
     precision: str,
     arithmetics: Sequence[str],
@@ -43,7 +46,8 @@ def record_assisted(
 ) -> Recorded:
     """Loads both in `precision` and lets them answer every prompt in each of `arithmetics`, "f32" last.
 
-    `width` tokens are proposed a round. Arrays are written below `folder`. Raises ParityError as `record` does.
+    `width` tokens are proposed a round. `prepared`: by name, the inputs of prompts that have media. Arrays are written
+    below `folder`. Raises ParityError as `record` does.
     """
     torch, transformers = _libraries()
     big, one = _load(torch, transformers, target.root, target.config, precision)
@@ -54,6 +58,8 @@ def record_assisted(
         for name in arithmetics:
             models = (big.float(), small.float()) if name == "f32" else (big, small)
             pair = _Pair(torch, transformers, *models, scores, new_tokens, folder / name)
+            pair.target = Reference(torch, models[0], target.config, folder / f"{name}-target", new_tokens)
+            pair.prepared = prepared
             if name == "f32":
                 answers = {earlier: _exactly(pair, said) for earlier, said in answers.items()}
             answers[name] = {}
@@ -86,6 +92,9 @@ def _exactly(pair: "_Pair", said: Mapping[str, Assisted]) -> dict[str, Assisted]
 class _Pair:
     """Target and assistant in one arithmetic; what they say is kept in files of a folder."""
 
+    target: Reference
+    prepared: Mapping[str, Prepared]
+
     def __init__(
         self,
         torch: Any,
@@ -103,13 +112,16 @@ class _Pair:
 
     def answer(self, prompt: Prompt) -> Assisted:
         """Plain greedy generation, then assisted as it is and with valid keys only."""
-        answer = _answer(self._torch, self._big, prompt, self._place, self._new_tokens)
+        if prompt.name in self.prepared:
+            (answer,) = self.target(self.prepared[prompt.name]).answers
+        else:
+            answer = _answer(self._torch, self._big, prompt, self._place, self._new_tokens)
         as_is, _ = self._run(prompt, only_valid=False)
         valid, noted = self._run(prompt, only_valid=True)
         return Assisted(answer, as_is, valid, tuple(self._steps(prompt, valid, noted)))
 
     def _run(self, prompt: Prompt, *, only_valid: bool) -> tuple[Run, list[SimpleNamespace]]:
-        ids, made = self._torch.tensor([prompt.ids]), []
+        given, made = self._given(prompt), []
 
         def generator(**given: Any) -> Any:
             embeddings = self._big.get_input_embeddings()
@@ -121,8 +133,8 @@ class _Pair:
         self._big._get_candidate_generator = generator
         try:
             out = self._big.generate(
-                input_ids=ids, attention_mask=self._torch.ones_like(ids), max_new_tokens=self._new_tokens,
-                do_sample=False, eos_token_id=[], assistant_model=self._small,
+                **given, max_new_tokens=self._new_tokens, do_sample=False, eos_token_id=[],
+                assistant_model=self._small,
             )  # fmt: skip
         finally:
             del self._big._get_candidate_generator
@@ -130,6 +142,12 @@ class _Pair:
         noted = made[0].noted
         proposals = [(note.length, note.drafts) for note in noted]
         return Run(tokens, rounds_of(proposals, prompt.ids, tokens), made[0].calls), noted
+
+    def _given(self, prompt: Prompt) -> dict[str, Any]:
+        if prompt.name in self.prepared:
+            return self.target.given(self.prepared[prompt.name])
+        ids = self._torch.tensor([prompt.ids])
+        return {"input_ids": ids, "attention_mask": self._torch.ones_like(ids)}
 
     def _steps(self, prompt: Prompt, run: Run, noted: Sequence[SimpleNamespace]) -> Iterator[Steps]:
         noted = [note for note in noted if note.drafts]

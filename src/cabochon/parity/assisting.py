@@ -9,6 +9,7 @@ import numpy as np
 from cabochon.parity.drafting import Chained, Step, chain
 from cabochon.parity.prompts import Prompt
 from cabochon.parity.rounds import Assisted, Run, Steps, rounds_of
+from cabochon.parity.whole import tokens
 
 if TYPE_CHECKING:
     from cabochon.runtime import Model, Proposer, Speculation, State
@@ -27,9 +28,13 @@ class Speculating:
         self._model: Model = load(pair, threads=threads, provider="cpu")
         self._drafter = Drafter(pair, self._model.session, threads=threads, provider="cpu")
 
+    def ids(self, prompt: Prompt) -> list[int]:
+        """The tokens of a prompt, with features in the place of placeholders."""
+        return tokens(self._model, prompt)
+
     def chained(self, prompt: Prompt, one: Assisted, taken: int | None) -> list[Chained]:
         """Every recorded round once more: embedding rows, hidden state and keys are the pair's own, drafts too."""
-        text, state = [*prompt.ids, *one.valid.tokens], self._model.state()
+        text, state = [*self.ids(prompt), *one.valid.tokens], self._model.state()
         return [self._round(state, text, steps, taken) for steps in one.steps]
 
     def _round(self, state: "State", text: Sequence[int], steps: Steps, taken: int | None) -> Chained:

@@ -15,13 +15,18 @@ from cabochon.parity.assisted import record_assisted
 from cabochon.parity.assisted_report import assisted
 from cabochon.parity.drafted import Row, Trial
 from cabochon.parity.evidence import Evidence, Verdict
+from cabochon.parity.full_prompts import everything
+from cabochon.parity.full_reference import prepare
+from cabochon.parity.passed import Prepared
 from cabochon.parity.prompts import Prompt, prompts
 from cabochon.parity.trials import TARGET, Check
-from cabochon.parity.widened import is_drafter, read_graph
+from cabochon.parity.widened import is_drafter, is_full, read_graph
 
 __all__ = ["PROMPTS", "check_drafter"]
 
 PROMPTS = ("english", "code", "drawn ids", "beyond the window")
+SHOWN = ("image", "two images", "audio", "image and audio", "video")
+"""With media, of a pair whose target takes them; transformers generates one row at a time with a drafter."""
 
 
 def check_drafter(
@@ -43,9 +48,10 @@ def check_drafter(
     metadata = _matching(package, target, small)
     with tempfile.TemporaryDirectory(prefix="cabochon-parity-", dir=scratch) as place:
         precision = metadata["cabochon.precision"]
-        asked = _prompts(package, metadata, target)
+        prepared = _prepared(package, metadata, target)
+        asked = [*_prompts(package, metadata, target), *(row for one in prepared for row in one.prompts)]
         recorded = record_assisted(
-            target, small, asked,
+            target, small, asked, {one.name: one for one in prepared},
             precision=precision, arithmetics=tuple(dict.fromkeys((precision, "f32"))),
             width=width(_generation(small)), folder=Path(place) / "reference", new_tokens=new_tokens,
             progress=progress,
@@ -124,6 +130,15 @@ def _prompts(package: Path, metadata: Mapping[str, str], target: Checkpoint) -> 
     return [prompt for prompt in found if prompt.name in PROMPTS]
 
 
+def _prepared(package: Path, metadata: Mapping[str, str], target: Checkpoint) -> list[Prepared]:
+    """Prompts with media, as the reference's processor prepares them; none where the target takes text alone."""
+    if not is_full(package / TARGET):
+        return []
+    said = metadata.get("cabochon.sliding_window")
+    found = everything(package / TARGET, target.config, int(said) if said else None)
+    return prepare(target.root, target.config, [one for one in found if one.name in SHOWN])
+
+
 def _generation(assistant: Checkpoint) -> Mapping[str, Any]:
     from cabochon.checkpoint.strict_json import parse_object
 
@@ -138,6 +153,8 @@ def _named(checkpoint: Checkpoint) -> dict[str, str | None]:
 def _identity(package: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     """Of a pair also the graphs and weights of its target and the look-up of tokens."""
     own = identity(package, metadata)
-    more = [*package.glob("token_embedding.onnx*"), *(package / TARGET).glob("model.onnx*")]
+    place = package / TARGET
+    more = [*package.glob("token_embedding.onnx*"), *place.glob("model.onnx*")]
+    more += [*place.glob("*/model.onnx"), *place.glob("*/*.data")]
     others = {path.relative_to(package).as_posix(): files.sha256(path) for path in sorted(more)}
     return {**own, "sha256": {**own["sha256"], **others}}

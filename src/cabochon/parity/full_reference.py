@@ -13,7 +13,7 @@ from cabochon.parity.full_prompts import Asked
 from cabochon.parity.passed import FullRecording, Passed, Prepared
 from cabochon.parity.reference import DTYPES, Answer, _libraries, _load, _stored
 
-__all__ = ["record_full"]
+__all__ = ["Reference", "prepare", "record_full"]
 
 
 def record_full(
@@ -32,42 +32,48 @@ def record_full(
     Raises ParityError as `record` does, and where transformers has no processor for this checkpoint.
     """
     torch, transformers = _libraries()
-    text = config.get("text_config", config)
-    processor = FullProcessor(
-        transformers, source, text.get("bos_token_id"), bool(config.get("audio_config"))
-    )
-    prepared = [processor(asked) for asked in questions]
+    prepared = prepare(source, config, questions)
     model, identity = _load(torch, transformers, source, config, precision)
     passed: dict[str, tuple[Passed, ...]] = {}
     for name in arithmetics:
         model = model.float() if name == "f32" else model
         place = folder / name
-        place.mkdir(parents=True)
-        reference = _Reference(torch, model, config, place, 0 if name == "bf16" else new_tokens)
+        reference = Reference(torch, model, config, place, 0 if name == "bf16" else new_tokens)
         with torch.inference_mode():
             passed[name] = tuple(_told(reference, one, name, progress) for one in prepared)
     arithmetic = {"arithmetic_dtypes": [DTYPES[name] for name in arithmetics]}
     return FullRecording({**identity, **arithmetic}, passed)
 
 
-def _told(reference: "_Reference", one: Prepared, name: str, progress: Callable[[str], None]) -> Passed:
+def prepare(source: Path, config: Mapping[str, Any], questions: Sequence[Asked]) -> list[Prepared]:
+    """What the processor of `source` makes of questions. Raises ParityError as `record_full` does."""
+    _, transformers = _libraries()
+    text = config.get("text_config", config)
+    processor = FullProcessor(
+        transformers, source, text.get("bos_token_id"), bool(config.get("audio_config"))
+    )
+    return [processor(asked) for asked in questions]
+
+
+def _told(reference: "Reference", one: Prepared, name: str, progress: Callable[[str], None]) -> Passed:
     progress(f"transformers {name}: {one.name}")
     return reference(one)
 
 
-class _Reference:
+class Reference:
     """A model in one arithmetic; what it says is kept in files of a folder."""
 
     def __init__(
         self, torch: Any, model: Any, config: Mapping[str, Any], place: Path, new_tokens: int
     ) -> None:
         self._torch, self._model, self._place, self._new_tokens = torch, model, place, new_tokens
+        place.mkdir(parents=True, exist_ok=True)
         ids = (config.get(f"{kind}_token_id") for kind in ("image", "video", "audio"))
         self._kinds = {token: n for n, token in enumerate(ids, 1) if token is not None}
 
     def __call__(self, asked: Prepared) -> Passed:
         """One forward pass, with everything that passes between the components, and greedy tokens."""
-        given = self._given(asked)
+        given = self.given(asked)
         stem = re.sub(r"\W+", "_", asked.name)
 
         def stored(x: Any, name: str) -> np.ndarray:
@@ -89,7 +95,7 @@ class _Reference:
             answers,
         )
 
-    def _given(self, asked: Prepared) -> dict[str, Any]:
+    def given(self, asked: Prepared) -> dict[str, Any]:
         """What the model takes, in its words."""
         tensor = self._torch.tensor
         kinds = np.vectorize(lambda token: self._kinds.get(token, 0), otypes=[np.int64])(asked.ids)

@@ -11,7 +11,8 @@ from cabochon.parity.levels import Generated, generated, halves
 from cabochon.parity.prompts import Prompt
 from cabochon.parity.rounds import Assisted, Recorded, Steps
 from cabochon.parity.subject import Subject
-from cabochon.parity.widened import widen, widen_pair
+from cabochon.parity.whole import Whole
+from cabochon.parity.widened import is_full, widen, widen_pair
 
 __all__ = ["TARGET", "Check"]
 
@@ -41,7 +42,7 @@ class Check:
     @property
     def pair(self) -> bool:
         """True where the drafter has its target with it."""
-        return (self.package / TARGET / "model.onnx").is_file()
+        return (self.package / TARGET).is_dir()
 
     def results(self, precision: str, twin: Path) -> list[tuple[Trial, list[Row]]]:
         """Every trial with its rows, one after the other."""
@@ -79,7 +80,7 @@ class Check:
                 self.progress(f"{trial.how}, assisted: {prompt.name}")
                 one = answers[prompt.name]
                 chained[prompt.name] = both.chained(prompt, one, taken)
-                run, figures = both.answer(prompt.ids, self.recorded.width, self.new_tokens)
+                run, figures = both.answer(both.ids(prompt), self.recorded.width, self.new_tokens)
                 answered[prompt.name] = Answered(plain[prompt.name], run, figures, one)
         return [
             Row(p, tuple(_rounds(one, forced[p.name], chained.get(p.name))), answered.get(p.name), one)
@@ -102,14 +103,19 @@ class Check:
                 chained[prompt.name] = list(alone(drafts, one, taken))
         return forced, chained
 
+    def _target(self, place: Path) -> Subject | Whole:
+        if is_full(place):
+            return Whole(place, threads=self.threads)
+        return Subject.open(place / "model.onnx", threads=self.threads)
+
     def _plain(self, trial: Trial, place: Path) -> dict[str, Generated]:
-        subject = Subject.open(place / TARGET / "model.onnx", threads=self.threads)
+        subject = self._target(place / TARGET)
         found: dict[str, Generated] = {}
         for prompt in self.asked:
             self.progress(f"{trial.how}, greedy: {prompt.name}")
             said = self.recorded.answers[trial.arithmetic][prompt.name].answer
             noise = trial.noise.get(prompt.name, 0.0)
-            found[prompt.name] = generated(subject, prompt.ids, said.tokens, said.margins, noise)
+            found[prompt.name] = generated(subject, subject.ids(prompt), said.tokens, said.margins, noise)
         return found
 
 

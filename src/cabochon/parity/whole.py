@@ -12,7 +12,21 @@ from cabochon.parity.prompts import Prompt
 if TYPE_CHECKING:
     from cabochon.runtime import Model
 
-__all__ = ["Whole"]
+__all__ = ["Whole", "tokens"]
+
+
+def tokens(model: "Model", prompt: Prompt) -> list[int]:
+    """The ids of a prompt where it has no exhibits, else what the package makes of its text and of them."""
+    if prompt.exhibits is None:
+        return list(prompt.ids)
+    shows = prompt.exhibits
+    return model.prompt_ids(
+        prompt.text or "",
+        parse_special=True,
+        images=list(shows.images),
+        audio=[(sound, RATE) for sound in shows.sounds],
+        videos=[played(frames) for frames in shows.films],
+    )
 
 
 class Whole:
@@ -31,16 +45,7 @@ class Whole:
 
     def ids(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt: its ids where it has no exhibits, else what the package makes of its text."""
-        if prompt.exhibits is None:
-            return list(prompt.ids)
-        shows = prompt.exhibits
-        return self._model.prompt_ids(
-            prompt.text or "",
-            parse_special=True,
-            images=list(shows.images),
-            audio=[(sound, RATE) for sound in shows.sounds],
-            videos=[played(frames) for frames in shows.films],
-        )
+        return tokens(self._model, prompt)
 
     def forward(self, ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Logits [S, V] and hidden states after the final norm [S, H]."""

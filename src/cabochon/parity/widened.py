@@ -56,12 +56,12 @@ def widen(package: Path, folder: Path, name: str = "model.onnx") -> Path:
 
 def widen_pair(pair: Path, folder: Path) -> Path:
     """Writes the twins of a drafter, its target and the look-up of tokens into `folder`: a pair in f32, as it says."""
-    for package, place, name in (
-        (pair, folder, "model.onnx"),
-        (pair, folder, "token_embedding.onnx"),
-        (pair / "target", folder / "target", "model.onnx"),
-    ):
-        _say_f32(widen(package, place, name))
+    for name in ("model.onnx", "token_embedding.onnx"):
+        _say_f32(widen(pair, folder, name))
+    if is_full(pair / "target"):
+        widen_full(pair / "target", folder / "target")
+    else:
+        _say_f32(widen(pair / "target", folder / "target"))
     return folder
 
 
