@@ -169,10 +169,12 @@ def open_full(package: Path) -> Full:
 
 def open_pair(package: Path) -> Pair:
     """The facts of a built pair; no weight is read. Raises CabochonError for what is none."""
-    fed = (package / "target" / artifact("decoder")).is_file()
-    full = open_full(package / "target").within("target") if fed else None
-    alone = None if full else open_decoder(package / "target")
-    target = full.decoder if full else replace(alone, name="target", artifact="target/model.onnx")
+    inner = package / "target"
+    full = open_full(inner).within("target") if (inner / artifact("decoder")).is_file() else None
+    if full:
+        target = full.decoder
+    else:
+        target = replace(open_decoder(inner), name="target", artifact="target/model.onnx")
     embedding = read_embedding(_graph(package, EMBEDDING))
     proposed = width(_object(package, "assistant_generation_config.json"))
     return Pair(target, open_drafter(package), embedding, proposed, full)
