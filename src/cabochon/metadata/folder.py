@@ -171,13 +171,14 @@ def open_pair(package: Path) -> Pair:
     """The facts of a built pair; no weight is read. Raises CabochonError for what is none."""
     inner = package / "target"
     full = open_full(inner).within("target") if (inner / artifact("decoder")).is_file() else None
-    if full:
-        target = full.decoder
-    else:
-        target = replace(open_decoder(inner), name="target", artifact="target/model.onnx")
+    target = full.decoder if full else _inner_decoder(inner)
     embedding = read_embedding(_graph(package, EMBEDDING))
     proposed = width(_object(package, "assistant_generation_config.json"))
     return Pair(target, open_drafter(package), embedding, proposed, full)
+
+
+def _inner_decoder(package: Path) -> Decoder:
+    return replace(open_decoder(package), name="target", artifact="target/model.onnx")
 
 
 def _is_drafter(package: Path) -> bool:
