@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+import cabochon
 from cabochon.demo import MINIATURE
+from packages import TINY
 
 README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
 HUB_ID = "google/gemma-4-E2B-it"
@@ -38,6 +41,7 @@ FAILING = {"cabochon parity e2b --known": "no published answers"}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("readme")
     (place / "config.json").write_bytes((MINIATURE / "target" / "config.json").read_bytes())
+    Image.new("RGB", (40, 30), "teal").save(place / "photo.png")
     program = place / "bin" / "cabochon"
     program.parent.mkdir()
     program.write_text(f"#!{sys.executable}\nfrom cabochon.cli import main\nmain()\n")
@@ -46,6 +50,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    if "--model full" in line:
+        line = line.replace(HUB_ID, shlex.quote(str(TINY / "target")))  # the miniature has no encoders
     line = line.replace(f"{HUB_ID}-assistant", shlex.quote(str(MINIATURE / "assistant")))
     line = line.replace(HUB_ID, shlex.quote(str(MINIATURE / "target")))
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
@@ -104,6 +110,17 @@ def test_every_command_with_other_runtimes(folder: Path) -> None:
         assert build.returncode == 0 or "exists" in build.stderr, build.stderr
         done = shell(line, folder)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("code", fenced("py"))
+def test_python_with_images(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (40, 30), "teal").save("photo.png")
+    cabochon.build(TINY / "target", "e2b-full", model="full", precision="f32")
+    exec(compile(f"import cabochon\n{code}", "README.md", "exec"), {})
+    assert capsys.readouterr().out.strip()
 
 
 @pytest.mark.parametrize("code", fenced("python"))
