@@ -57,7 +57,7 @@ class Components:
         return dict(zip([v.name for v in opened.get_outputs()], opened.run(None, feeds), strict=True))
 
     def ports(self, name: str) -> list[str]:
-        return [v.name for v in self.model(name).graph.inputs]
+        return [str(v.name) for v in self.model(name).graph.inputs]
 
     def images(self, pixels: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Features of images [images, patches, ...], all rows."""
@@ -71,7 +71,7 @@ class Components:
 
     def embed(self, ids: Any, images: np.ndarray | None = None, sounds: np.ndarray | None = None) -> Arrays:
         """inputs_embeds, and per_layer_inputs where the model has them, of ids [batch, tokens]."""
-        feeds = {"input_ids": np.atleast_2d(np.asarray(ids, np.int64))}
+        feeds: Arrays = {"input_ids": np.atleast_2d(np.asarray(ids, np.int64))}
         given = {"image_features": images, "audio_features": sounds}
         for name in self.ports("embedding")[1:]:
             rows = given[name]

@@ -169,7 +169,7 @@ def test_ragged_rows_padded_behind(left_justified: Components, truth: Truth, row
 
 @pytest.mark.parametrize("target", ["default", "onnx-standard"])
 def test_half_precision_stays_close(folder: Path, truth: Truth, rows: np.ndarray, target: str) -> None:
-    """Measured: 4e-3 of the largest logit."""
+    """Measured: 3e-3 of the largest logit."""
     parts, images = PROMPTS["five images"]
     ids, its = prompt(*parts), features(rows, *images)
     found = Components(folder, target, "f16").forward(ids, its.astype(np.float16))["logits"]

@@ -15,7 +15,7 @@ import checkpoints
 from full_graphs import ALL, REF, Components, Truth
 from graphs import difference
 
-EXACT = 1e-4  # measured: 2e-6
+EXACT = 1e-4  # measured: 5e-7
 Tensors = dict[str, checkpoints.Entry]
 
 
@@ -92,8 +92,8 @@ def test_towers_are_built_as_the_config_says(tmp_path: Path, name: str, target: 
 
 # f16, component by component
 
-HALF = {"vision_encoder": 2e-3, "audio_encoder": 6e-3, "decoder": 2e-2}
-"""Measured: 4e-4, 2e-3 and 5e-3 of the largest value."""
+HALF = {"vision_encoder": 2e-3, "audio_encoder": 4e-3, "decoder": 3e-2}
+"""Measured: 4e-4, 9e-4 and 1.4e-2 of the largest value; the decoder takes what the others made in f16."""
 
 
 @pytest.mark.parametrize("target", ["default", "onnx-standard"])

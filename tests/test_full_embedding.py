@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from full_graphs import ALL, TARGET, Components, Truth
 from graphs import difference
 
-EXACT = 1e-4  # measured: 2e-7
+EXACT = 1e-4  # measured: 4e-7
 IMAGE, VIDEO, AUDIO, HIDDEN = 8, 13, 11, 64
 
 
@@ -97,10 +97,10 @@ def test_features_behind_the_last_place_change_nothing(target: str, ids: np.ndar
 @settings(max_examples=15, deadline=None)
 @given(ids=batches(), seed=st.integers(0, 9))
 def test_half_precision_stays_close(target: str, ids: np.ndarray, seed: int) -> None:
-    """Measured: 6e-4 for embeddings, 2e-3 for per-layer inputs, of the largest value."""
+    """Measured: 6e-4 of the largest per-layer input; embeddings times 8 are exact."""
     images, sounds = (rows.astype(np.float16) for rows in features(ids, seed))
     found = components(target, "f16").embed(ids, images, sounds)
     exact = components(target).embed(ids, images.astype(np.float32), sounds.astype(np.float32))
     assert found["inputs_embeds"].dtype == found["per_layer_inputs"].dtype == np.float16
-    assert difference(found["inputs_embeds"], exact["inputs_embeds"]) < 2e-3
-    assert difference(found["per_layer_inputs"], exact["per_layer_inputs"]) < 5e-3
+    assert difference(found["inputs_embeds"], exact["inputs_embeds"]) < 1e-3
+    assert difference(found["per_layer_inputs"], exact["per_layer_inputs"]) < 2e-3

@@ -12,6 +12,7 @@ from graphs import difference
 
 __all__ = ["Comparisons"]
 
+Given = tuple[np.ndarray | None, np.ndarray | None]  # features of images and of sound
 Found = Iterator[tuple[str, float]]
 
 
@@ -83,7 +84,7 @@ class Comparisons:
         each = [(images[:3], sounds[:1]), (images[3:], sounds[1:2]), (None, sounds[2:])]
         yield "a batch", self._embedded(model, truth, rows, each)
 
-    def _embedded(self, model: Components, truth: Truth, rows: np.ndarray, each: list) -> float:
+    def _embedded(self, model: Components, truth: Truth, rows: np.ndarray, each: list[Given]) -> float:
         whole = [np.concatenate([r for r in given if r is not None] or [np.zeros((0, 64), np.float32)])
                  for given in zip(*each, strict=True)]  # fmt: skip
         found, apart = (

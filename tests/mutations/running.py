@@ -3,7 +3,7 @@
 import inspect
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
@@ -42,7 +42,7 @@ def changed(change: Change) -> str:
 
 
 @contextmanager
-def made(mutation: Mutation) -> Iterator[None]:
+def made(mutation: Mutation) -> Generator[None]:
     """Within it the mistake is made."""
     with ExitStack() as stack:
         for change in mutation.changes:
