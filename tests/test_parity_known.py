@@ -139,3 +139,15 @@ def test_the_id_decides_before_the_geometry(
 def test_an_unknown_geometry_is_an_error(packages: Packages) -> None:
     with pytest.raises(ParityError, match="no published answers for this geometry"):
         check(packages(), known=True)
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_a_full_package_answers_too(
+    packages: Packages, table: Callable[..., Path], tmp_path: Path, precision: str
+) -> None:
+    package = shutil.copytree(packages("tiny-full", "default", precision), tmp_path / "p")
+    evidence = check_known(package, threads=1, scratch=tmp_path, table=table())
+    assert evidence.passed, evidence.verdicts[0].summary
+    document = json.loads((package / "evidence" / "known_answers.json").read_bytes())
+    assert document["how"].endswith("on onnxruntime CPU, in cabochon's runtime")
+    assert "vision_encoder/model.onnx" in document["package"]["sha256"]

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from cabochon.errors import ParityError
 from cabochon.evidence import identity, versions, write
 from cabochon.parity.evidence import Evidence, Verdict
 from cabochon.parity.subject import Subject
-from cabochon.parity.widened import read_graph, widen
+from cabochon.parity.widened import is_full, read_graph, widen, widen_full
+
+if TYPE_CHECKING:
+    from cabochon.parity.whole import Whole
 
 __all__ = ["TABLE", "TOLERANCES", "Known", "check_known", "read_table"]
 
@@ -72,9 +75,9 @@ def check_known(
     source, rows = read_table(table)
     known, matched_by = _recognised(package, rows)
     with tempfile.TemporaryDirectory(prefix="cabochon-known-", dir=scratch) as place:
-        subject, precision, how = _subject(package, Path(place), threads)
+        subject, metadata, how = _subject(package, Path(place), threads)
+        precision = metadata.get("cabochon.precision", "")
         findings = list(_findings(subject, known, TOLERANCES[precision]))
-        metadata = dict(subject.metadata)
     document = {
         "level": "known answers",
         "passed": not findings,
@@ -95,17 +98,24 @@ def check_known(
     return Evidence(package, (Verdict("known answers", not findings, line, file),))
 
 
-def _subject(package: Path, place: Path, threads: int | None) -> tuple[Subject, str, str]:
-    metadata = {item.key: item.value for item in read_graph(package).metadata_props}
+def _subject(
+    package: Path, place: Path, threads: int | None
+) -> "tuple[Subject | Whole, Mapping[str, str], str]":
+    """What answers, the metadata of its decoder, and how it was run."""
+    full = is_full(package)
+    graph = read_graph(package / "decoder" if full else package)
+    metadata = {item.key: item.value for item in graph.metadata_props}
     precision = metadata.get("cabochon.precision", "")
-    if precision == "f32":
-        return (
-            Subject.open(package / "model.onnx", threads=threads),
-            precision,
-            "the package on onnxruntime CPU",
-        )
-    twin = Subject.open(widen(package, place), threads=threads)
-    return twin, precision, f"the package's f32 twin ({precision} values widened) on onnxruntime CPU"
+    how = "the package on onnxruntime CPU"
+    if precision != "f32":
+        how = f"the package's f32 twin ({precision} values widened) on onnxruntime CPU"
+    if full:
+        from cabochon.parity.whole import Whole
+
+        ours = package if precision == "f32" else widen_full(package, place)
+        return Whole(ours, threads=threads), metadata, f"{how}, in cabochon's runtime"
+    path = package / "model.onnx" if precision == "f32" else widen(package, place)
+    return Subject.open(path, threads=threads), metadata, how
 
 
 def _recognised(package: Path, rows: Sequence[Known]) -> tuple[Known, str]:
@@ -139,7 +149,7 @@ def _source_id(package: Path) -> str | None:
     return next((source["id"] for source in sources if source.get("id")), None)
 
 
-def _findings(subject: Subject, known: Known, tolerance: float) -> Iterator[str]:
+def _findings(subject: "Subject | Whole", known: Known, tolerance: float) -> Iterator[str]:
     """What does not hold, as sentences; nothing when all does."""
     allowed = tolerance * known.scale
     row = subject.forward(known.prompt_ids)[0][-1].astype(np.float64)
