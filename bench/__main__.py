@@ -6,9 +6,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bench import building, checkpoints, installing, running, speculation, validation
+from bench import building, checkpoints, installing, media, running, speculation, validation
 from bench.table import Row, failed, markdown, write_into
 
+LARGE = ("full", "media")  # parts that need E2B at full size
 Part = Callable[[Path, float, int], Iterable[Row]]
 
 
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="a folder on the disk to measure (the current one)")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     chosen = parser.parse_args()
-    parts = chosen.only or [name for name in PARTS if name != "full" or chosen.full]
+    parts = chosen.only or [name for name in PARTS if name not in LARGE or chosen.full]
     rows: list[Row] = []
     for row in measured(parts, chosen.work or Path.cwd(), chosen.scale, chosen.rounds):
         print(row.line(), flush=True)
@@ -95,6 +96,17 @@ def _full(work: Path, scale: float, rounds: int) -> Iterator[Row]:
     yield running.prefill(package)
 
 
+def _media(work: Path, scale: float, rounds: int) -> Iterator[Row]:
+    source = media.checkpoint(work / "e2b", scale)
+    yield from building.against_copy("full E2B", source, work, min(2, rounds), (building.FULL,))
+    package = work / "e2b-full"
+    building.build(source, package, "f16", model="full")
+    shutil.rmtree(source)
+    yield media.sizes(package)
+    yield from media.components(package)
+    yield from media.answer(package)
+
+
 PARTS: dict[str, Part] = {
     "import": lambda *_: [installing.import_time()],
     "install": lambda *_: [installing.install_size()],
@@ -104,6 +116,7 @@ PARTS: dict[str, Part] = {
     "attention": _attention,
     "speculation": _speculation,
     "full": _full,
+    "media": _media,
 }
 
 if __name__ == "__main__":

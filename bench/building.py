@@ -15,8 +15,8 @@ from bench.watch import Watched, python
 
 BUILD = """
 import sys, cabochon
-source, out, target, precision = sys.argv[1:]
-print(cabochon.build(source, out, target=target, precision=precision).seconds)
+source, out, target, precision, model = sys.argv[1:]
+print(cabochon.build(source, out, target=target, precision=precision, model=model).seconds)
 """
 ANONYMOUS = 300e6
 PIECE = 64 << 20
@@ -29,9 +29,9 @@ def checkpoint(config: dict[str, Any], folder: Path) -> Path:
     return folder
 
 
-def build(source: Path, out: Path, precision: str, target: str = "default") -> Watched:
+def build(source: Path, out: Path, precision: str, target: str = "default", model: str = "text") -> Watched:
     """Builds in a child process, so that starting and importing count too."""
-    return python(BUILD, str(source), str(out), target, precision)
+    return python(BUILD, str(source), str(out), target, precision, model)
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,10 @@ class Way:
     precision: str
     what: str
     limit: float
+    model: str = "text"
 
 
+FULL = Way("default", "f16", "four components, cast", 1.5, "full")
 WAYS = (
     Way("default", "f16", "cast", 1.5),
     Way("default", "bf16", "same dtype", 1.1),
@@ -51,9 +53,11 @@ WAYS = (
 )
 
 
-def against_copy(name: str, source: Path, work: Path, rounds: int) -> Iterator[Row]:
+def against_copy(
+    name: str, source: Path, work: Path, rounds: int, ways: tuple[Way, ...] = WAYS
+) -> Iterator[Row]:
     """Each way to write weights: ours, copy, ours, copy ...; medians."""
-    return (_row(name, source, work, way, rounds) for way in WAYS)
+    return (_row(name, source, work, way, rounds) for way in ways)
 
 
 def _row(name: str, source: Path, work: Path, way: Way, rounds: int) -> Row:
@@ -61,8 +65,8 @@ def _row(name: str, source: Path, work: Path, way: Way, rounds: int) -> Row:
     copies: list[float] = []
     out = work / "package"
     for _ in range(rounds):
-        ours.append(build(source, out, way.precision, way.target))
-        written = (out / "model.onnx.data").stat().st_size
+        ours.append(build(source, out, way.precision, way.target, way.model))
+        written = sum({file.stat().st_ino: file.stat().st_size for file in out.rglob("*.data")}.values())
         shutil.rmtree(out)
         copies.append(_copy(source / "model.safetensors", work / "copy", written))
     seconds, copying = median(run.seconds for run in ours), median(copies)

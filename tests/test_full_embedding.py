@@ -69,14 +69,25 @@ def test_rows_are_what_they_are_alone(target: str, ids: np.ndarray, seed: int) -
 @settings(max_examples=25, deadline=None)
 @given(ids=batches(), data=st.data())
 def test_too_few_features_are_an_error(target: str, ids: np.ndarray, data: Any) -> None:
-    """Never silence: a placeholder without a feature stops the run."""
+    """Never silence: where a medium has some features and a placeholder has none, the run stops."""
     images, sounds = features(ids, 0)
-    if not len(images) + len(sounds):
+    several = [number for number, rows in enumerate((images, sounds)) if len(rows) > 1]
+    if not several:
         return
-    kept = data.draw(st.integers(0, len(images) + len(sounds) - 1))
-    fewer = min(kept, len(images)), max(kept - len(images), 0)
+    fewer, cut = [images, sounds], data.draw(st.sampled_from(several))
+    fewer[cut] = fewer[cut][: data.draw(st.integers(1, len(fewer[cut]) - 1))]
     with pytest.raises(Exception, match=r"(?i)out of.* bounds|out of range|indices element"):
-        components(target).embed(ids, images[: fewer[0]], sounds[: fewer[1]])
+        components(target).embed(ids, *fewer)
+
+
+@pytest.mark.parametrize("target", ALL)
+def test_placeholders_without_any_features_are_padding(target: str) -> None:
+    """As in transformers: a decoder may propose the token of an image, and then there is none."""
+    nothing = np.zeros((0, HIDDEN), np.float32)
+    proposed, padded = (
+        components(target).embed(np.array([[5, token, 7]]), nothing, nothing) for token in (IMAGE, 0)
+    )
+    assert all(np.array_equal(proposed[name], padded[name]) for name in padded)
 
 
 @pytest.mark.parametrize("target", ALL)

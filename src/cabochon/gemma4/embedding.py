@@ -36,10 +36,12 @@ def embedding(g: Standard, w: Scope, c: FullConfig) -> None:
 def spread(g: Standard, x: Value, here: Value, features: Value) -> Value:
     """x with the n-th row of features where `here` is true for the n-th time, row by row through the batch.
 
-    A place without a feature makes Gather fail, features without a place are not looked at: who calls counts both.
+    Without any features x stays as it is: a placeholder that the decoder itself proposed is padding, as in transformers.
+    With some, a place without one makes Gather fail, and one without a place is not looked at: who calls counts both.
 
     x [B, S, H], here bool [B, S], features [F, H] -> [B, S, H]
     """
+    here = g.And(here, g.Greater(g.length(features, axis=0), 0))
     number = g.CumSum(g.cast(g.Reshape(here, [-1]), "i64"), 0)  # 1 for the first
     number = g.Where(here, g.Reshape(number, g.Shape(here)), 0)
     nothing = g.Expand(g.constant(0.0, like=x), [1, x.dims[2]])

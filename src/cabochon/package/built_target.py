@@ -69,8 +69,8 @@ def decoder_folder(package: Path) -> str | None:
 def read_built(path: Path, asked: Order, revision: str | None) -> BuiltTarget:
     """The package at `path`, if it is the one that was asked for.
 
-    Raises PackageError for what is no text or full package of cabochon, or was built for another target, in another precision,
-    of another revision or with another default of logits_to_keep.
+    Raises PackageError for what is no text or full package of cabochon, or was built for another target, in another
+    precision, of another revision or with another default of logits_to_keep.
     """
     from cabochon.validation.graph import read_graph
 

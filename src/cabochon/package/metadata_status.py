@@ -65,7 +65,7 @@ def _v1(pair: Pair) -> Iterator[str]:
         )
     if len(pair.embedding.tables) > 1:
         yield (
-            f"A table in parts: no binding of the target holds all of its rows, {len(pair.embedding.tables)} weights do. "
+            f"A table in parts: no binding of the target holds all its rows, {len(pair.embedding.tables)} weights do. "
             f"`token_embedding.table` names the first. `{pair.embedding.artifact}` looks up in all of them."
         )
     yield (
