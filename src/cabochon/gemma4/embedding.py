@@ -36,8 +36,9 @@ def embedding(g: Standard, w: Scope, c: FullConfig) -> None:
 def spread(g: Standard, x: Value, here: Value, features: Value) -> Value:
     """x with the n-th row of features where `here` is true for the n-th time, row by row through the batch.
 
-    Without any features x stays as it is: a placeholder that the decoder itself proposed is padding, as in transformers.
-    With some, a place without one makes Gather fail, and one without a place is not looked at: who calls counts both.
+    Without any features x stays as it is: a placeholder that the decoder itself proposed is padding, as in
+    transformers. With some, a place without one makes Gather fail, and one without a place is not looked at: who calls
+    counts both.
 
     x [B, S, H], here bool [B, S], features [F, H] -> [B, S, H]
     """
