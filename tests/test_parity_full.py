@@ -268,14 +268,14 @@ def test_a_pair_drafts_on_images_and_sound(
     from cabochon.parity import drafters
 
     monkeypatch.setattr(drafters, "PROMPTS", ("english",))
-    monkeypatch.setattr(drafters, "SHOWN", ("image and audio", "video"))
+    monkeypatch.setattr(drafters, "SHOWN", ("image and audio",))
     pair = tmp_path / "p"
     cabochon.build(packages("tiny-full"), pair, assistant=DRAFTERS["tiny-drafter"], precision="f32")
     evidence = check(pair, TINY / "target", assistant=DRAFTERS["tiny-drafter"], threads=1)
     assert evidence.passed, failures(evidence)
     (trial,) = documents(pair)["l5_assisted_detail.json"]["trials"]
     rows = {row["name"]: row for row in trial["prompts"]}
-    assert list(rows) == ["english", "image and audio", "video"]
+    assert list(rows) == ["english", "image and audio"]
     assert rows["image and audio"]["exhibits"] == ["image 23x21", "sound of 0.31 s"]
     assert all(row["equal_to_own_plain_greedy"] and row["equal_to_reference_greedy"] for row in rows.values())
     said = documents(pair)["l4_parity.json"]["package"]["sha256"]
