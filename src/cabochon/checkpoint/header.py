@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cabochon.checkpoint.refusals import refuse_pointer
-from cabochon.checkpoint.strict_json import parse_object
 from cabochon.checkpoint.tensor import BITS, Tensor
 from cabochon.errors import SourceError, TensorError, UnsupportedError
+from cabochon.strict_json import parse_object
 
 __all__ = ["read_header"]
 

@@ -15,9 +15,9 @@ from cabochon.checkpoint.refusals import (
 )
 from cabochon.checkpoint.shards import read_shards, real_file
 from cabochon.checkpoint.source import hub_id_of, snapshot_identity
-from cabochon.checkpoint.strict_json import parse_object
 from cabochon.checkpoint.tensor import Tensor
 from cabochon.errors import ConfigError, SourceError
+from cabochon.strict_json import parse_object
 
 __all__ = ["Check", "Checkpoint", "open_checkpoint"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from cabochon.checkpoint.header import read_header
 from cabochon.checkpoint.refusals import is_adapter, refuse_pointer
-from cabochon.checkpoint.strict_json import parse_object
 from cabochon.checkpoint.tensor import Tensor
 from cabochon.errors import SourceError, TensorError
+from cabochon.strict_json import parse_object
 
 __all__ = ["INDEX", "SINGLE", "read_shards"]
 

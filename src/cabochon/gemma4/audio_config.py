@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from cabochon.checkpoint.section import Section
 from cabochon.gemma4.config_keys import ANY_MODEL
+from cabochon.section import Section
 
 __all__ = ["AUDIO_KEYS", "AudioConfig", "read_audio_config"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cabochon.checkpoint.refusals import refuse_quantized
-from cabochon.checkpoint.section import Section
 from cabochon.gemma4.config_keys import TEXT_KEYS, TOP_KEYS, refuse_other_features, refuse_other_models
 from cabochon.gemma4.geometry import FULL, SLIDING, Layer, Rope, read_layers, read_rope
+from cabochon.section import Section
 
 __all__ = ["FULL", "SLIDING", "Layer", "Rope", "TextConfig", "read_section", "read_text_config"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cabochon.checkpoint.section import Section
 from cabochon.errors import ConfigError, UnsupportedError
+from cabochon.section import Section
 
 __all__ = [
     "ANY_MODEL",

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cabochon.checkpoint.refusals import refuse_quantized
-from cabochon.checkpoint.section import Section
 from cabochon.errors import UnsupportedError
 from cabochon.gemma4.config import TextConfig, read_section, read_text_config
 from cabochon.gemma4.config_keys import DRAFTER_KEYS, TEXT_KEYS, refuse_other_drafters
+from cabochon.section import Section
 
 __all__ = ["ANOTHER_MODEL", "DRAFTERS", "Centroids", "DrafterConfig", "read_config", "read_drafter_config"]
 

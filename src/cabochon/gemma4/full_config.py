@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cabochon.checkpoint.section import Section
 from cabochon.errors import UnsupportedError
 from cabochon.gemma4.audio_config import AudioConfig, read_audio_config
 from cabochon.gemma4.config import TextConfig, read_text_config
 from cabochon.gemma4.vision_config import VisionConfig, read_vision_config
+from cabochon.section import Section
 
 __all__ = ["FullConfig", "read_full_config"]
 

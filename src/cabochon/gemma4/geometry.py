@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cabochon.checkpoint.section import Section
+from cabochon.section import Section
 
 __all__ = ["FULL", "SLIDING", "Layer", "Rope", "frequencies", "read_layers", "read_rope"]
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
-from cabochon.checkpoint.section import Section
 from cabochon.gemma4.audio_config import read_audio_config
 from cabochon.gemma4.config import TextConfig, read_text_config
 from cabochon.gemma4.drafter_config import DRAFTERS, read_drafter_config
@@ -17,6 +16,7 @@ from cabochon.gemma4.full_config import FullConfig
 from cabochon.gemma4.full_names import tower_shapes
 from cabochon.gemma4.names import expected_shapes
 from cabochon.gemma4.vision_config import read_vision_config
+from cabochon.section import Section
 
 __all__ = ["Slot", "full_geometry", "is_drafter", "layout", "text_geometry", "text_layout", "tower_layout"]
 

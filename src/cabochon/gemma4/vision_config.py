@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cabochon.checkpoint.section import Section
+from cabochon.section import Section
 
 __all__ = ["VISION_KEYS", "VisionConfig", "read_vision_config"]
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cabochon import files, sums
-from cabochon.checkpoint.strict_json import parse_object
 from cabochon.errors import CabochonError, PackageError
 from cabochon.metadata import forms, versions, yaml
 from cabochon.metadata.decoder import Decoder, read_decoder
@@ -18,6 +17,7 @@ from cabochon.metadata.pair import EMBEDDING, Pair, read_embedding, served_pair,
 from cabochon.metadata.ports import read
 from cabochon.metadata.served import served_document
 from cabochon.metadata.vocabulary import Vocabulary, end_tokens, read_vocabulary
+from cabochon.strict_json import parse_object
 
 if TYPE_CHECKING:
     import onnx_ir as ir

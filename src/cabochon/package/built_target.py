@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from cabochon import files, sums
-from cabochon.checkpoint.strict_json import parse_object
 from cabochon.errors import PackageError
 from cabochon.gemma4 import TextConfig, read_text_config
 from cabochon.package.layout import GRAPH, inside
 from cabochon.package.order import Order
+from cabochon.strict_json import parse_object
 
 __all__ = ["DECODER", "BuiltTarget", "decoder_folder", "is_built", "read_built"]
 

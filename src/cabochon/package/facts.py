@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeVar
 import onnx_ir as ir
 
 from cabochon.checkpoint import Checkpoint
-from cabochon.checkpoint.strict_json import parse_object
 from cabochon.dialects import Target
 from cabochon.gemma4 import DrafterConfig, FullConfig, TextConfig, TextTensors
 from cabochon.media.processors import Processors, read_processors
@@ -22,6 +21,7 @@ from cabochon.package.contracts import contracts, towers
 from cabochon.package.license import License, front_matter
 from cabochon.package.writer import Digest
 from cabochon.recipes import Precision
+from cabochon.strict_json import parse_object
 
 __all__ = ["Digest", "DrafterFacts", "Facts", "FullFacts", "TextFacts", "installed"]
 

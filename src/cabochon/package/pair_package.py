@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from cabochon import files, sums
-from cabochon.checkpoint.strict_json import parse_object
 from cabochon.metadata.folder import open_decoder, open_full
 from cabochon.metadata.forms import dump
 from cabochon.metadata.full import Full
@@ -26,6 +25,7 @@ from cabochon.package.preparing import Prepared
 from cabochon.package.provenance import record, source
 from cabochon.package.side_files import travelling
 from cabochon.package.token_embedding import token_embedding
+from cabochon.strict_json import parse_object
 
 __all__ = ["ASSISTANT_GENERATION", "PairPackage"]
 

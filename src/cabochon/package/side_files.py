@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cabochon.checkpoint.strict_json import parse_object
 from cabochon.errors import PackageError, SourceError
+from cabochon.strict_json import parse_object
 
 __all__ = ["MISSABLE", "NEEDED", "media_files", "require", "travelling"]
 

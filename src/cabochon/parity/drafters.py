@@ -140,7 +140,7 @@ def _prepared(package: Path, metadata: Mapping[str, str], target: Checkpoint) ->
 
 
 def _generation(assistant: Checkpoint) -> Mapping[str, Any]:
-    from cabochon.checkpoint.strict_json import parse_object
+    from cabochon.strict_json import parse_object
 
     path = assistant.files.get("generation_config.json")
     return parse_object(path.read_bytes()) if path else {}

@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from cabochon.checkpoint import Checkpoint
-from cabochon.checkpoint.strict_json import parse_object
 from cabochon.errors import CabochonError, MetadataError, PackageError
 from cabochon.gemma4 import DrafterConfig, TextConfig, read_config
+from cabochon.strict_json import parse_object
 from cabochon.validation.graph import Graph, read_graph
 from cabochon.validation.rules import Found
 

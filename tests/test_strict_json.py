@@ -1,6 +1,6 @@
 import pytest
 
-from cabochon.checkpoint.strict_json import parse_object
+from cabochon.strict_json import parse_object
 
 WRONG = {
     b"": "not JSON: Expecting value at line 1, column 1",

@@ -1,7 +1,7 @@
 import pytest
 
-from cabochon.checkpoint.section import Section
 from cabochon.errors import ConfigError
+from cabochon.section import Section
 
 
 def section(**values):
