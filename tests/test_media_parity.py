@@ -18,8 +18,8 @@ from cabochon.media.footage import sampled
 from cabochon.media.patches import SOFT_TOKENS, Patching
 from cabochon.media.resize import resized
 from cabochon.media.sections import audio_processor
-from cabochon.media.settings import Settings
 from cabochon.media.video import clock
+from cabochon.section import Section
 from pictures import REAL, picture, tone
 
 pytestmark = pytest.mark.parity
@@ -122,7 +122,7 @@ def test_audio(values: dict[str, Any], lengths: tuple[int, ...]):
 
     clips = [tone(n) + 0.1 * np.random.default_rng(n).standard_normal(n).astype(np.float32) for n in lengths]
     expected = Gemma4AudioFeatureExtractor(**values)(clips, return_tensors="np")
-    made = audio_processor(Settings(values, "values"))(clips)
+    made = audio_processor(Section(values, "values"))(clips)
     np.testing.assert_allclose(made.input_features, expected["input_features"], rtol=0, atol=1e-4)
     np.testing.assert_array_equal(made.input_features_mask, expected["input_features_mask"])
     assert made.tokens == tuple(int(mask[::2][::2].sum()) for mask in expected["input_features_mask"])
@@ -149,7 +149,7 @@ def test_files_are_loaded_as_theirs(tmp_path: Any):
 
 
 def test_a_full_clip_has_750_tokens():
-    assert AudioProcessor(audio_processor(Settings({}, "")).log_mel).tokens(480_000) == 750
+    assert AudioProcessor(audio_processor(Section({}, "")).log_mel).tokens(480_000) == 750
 
 
 @pytest.mark.parametrize(

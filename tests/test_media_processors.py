@@ -125,7 +125,7 @@ VIDEO = "processor_config.json: video_processor"
         (
             "image_processor",
             {"patch_size": 0},
-            f"{IMAGE}: patch_size: is 0; expected a whole number from 1 to 4096",
+            f"{IMAGE}: patch_size: is 0; expected a whole number, 1 or more, 4096 at most",
         ),
         ("image_processor", {"patch_size": 4.0}, f"{IMAGE}: patch_size: is 4.0; expected a whole number"),
         (
@@ -136,20 +136,20 @@ VIDEO = "processor_config.json: video_processor"
         (
             "image_processor",
             {"do_resize": False},
-            "do_resize: is False; expected true: the encoder takes RGB",
+            "do_resize: is False; expected True: the encoder takes RGB",
         ),
-        ("image_processor", {"do_convert_rgb": False}, "do_convert_rgb: is False; expected true"),
-        ("image_processor", {"do_rescale": 1}, "do_rescale: is 1; expected true"),
+        ("image_processor", {"do_convert_rgb": False}, "do_convert_rgb: is False; expected True"),
+        ("image_processor", {"do_rescale": 1}, "do_rescale: is 1; expected True"),
         ("image_processor", {"resample": 2}, "resample: is 2; expected 3: no other filter than bicubic"),
         (
             "image_processor",
             {"size": {"height": 896}},
-            r"size: is {'height': 896}; expected null: the patch budget says",
+            r"size: is {'height': 896}; expected None: the patch budget says",
         ),
         (
             "image_processor",
             {"do_center_crop": True},
-            "do_center_crop: is True; expected false: nothing is cropped",
+            "do_center_crop: is True; expected False: nothing is cropped",
         ),
         ("image_processor", {"rescale_factor": 0}, "rescale_factor: is 0; expected a number above 0 to 1"),
         ("image_processor", {"do_normalize": "no"}, "do_normalize: is 'no'; expected true or false"),
@@ -171,14 +171,14 @@ VIDEO = "processor_config.json: video_processor"
         (
             "image_processor",
             {"processor_class": "Gemma3Processor"},
-            'expected "Gemma4Processor": no other processor',
+            "expected 'Gemma4Processor': no other processor",
         ),
         ("image_processor", [1], r"processor_config.json: image_processor: is \[1\]; expected an object"),
-        ("video_processor", {"num_frames": 0}, f"{VIDEO}: num_frames: is 0; expected a whole number from 1"),
+        ("video_processor", {"num_frames": 0}, f"{VIDEO}: num_frames: is 0; expected a whole number, 1"),
         (
             "video_processor",
             {"fps": 2},
-            f"{VIDEO}: fps: is 2; expected null: checked to be absent or null: num_frames",
+            f"{VIDEO}: fps: is 2; expected None: checked to be absent or null: num_frames",
         ),
         ("video_processor", {"frames": 2}, f"{VIDEO}: unknown key 'frames'"),
         (
@@ -194,7 +194,7 @@ VIDEO = "processor_config.json: video_processor"
         (
             "feature_extractor",
             {"padding_side": "left"},
-            "padding_side: is 'left'; expected \"right\": padding comes last",
+            "padding_side: is 'left'; expected 'right': padding comes last",
         ),
         ("feature_extractor", {"frame_length": 512}, "frame_length: is 512; expected 320: 20 ms at 16000 Hz"),
         ("feature_extractor", {"hop_length": 161}, "hop_length: is 161; expected 160: 10 ms at 16000 Hz"),
@@ -221,7 +221,7 @@ VIDEO = "processor_config.json: video_processor"
         (
             "feature_extractor",
             {"feature_extractor_type": "Gemma4UnifiedAudioFeatureExtractor"},
-            "is 'Gemma4UnifiedAudioFeatureExtractor'; expected \"Gemma4AudioFeatureExtractor\"",
+            "is 'Gemma4UnifiedAudioFeatureExtractor'; expected 'Gemma4AudioFeatureExtractor'",
         ),
         ("tokenizer", {}, "processor_config.json: unknown key 'tokenizer'"),
         (
@@ -240,10 +240,11 @@ def test_what_is_not_understood(section: str, values: Any, message: str, tmp_pat
     ("text", "message"),
     [
         (b"{", "processor_config.json: not JSON: "),
-        (b"\xff", "processor_config.json: not JSON: "),
-        (b"[]", "processor_config.json: the top is a list; expected an object"),
+        (b"\xff", "processor_config.json: not UTF-8 text: byte 0"),
+        (b'{"image_processor": {"rescale_factor": NaN}}', "not JSON: the value NaN"),
+        (b"[]", "processor_config.json: the top is a list; expected a JSON object"),
         (b'{"image_processor": {}, "image_processor": {}}', "the key 'image_processor' is given twice"),
-        (b"[" * 100_000, "processor_config.json: not JSON: "),
+        (b"[" * 100_000, "processor_config.json: not usable JSON: nested too deeply"),
     ],
 )
 def test_files_that_are_not_json(text: bytes, message: str, tmp_path: Path):

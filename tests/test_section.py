@@ -74,3 +74,54 @@ def test_unknown_keys_are_named_all_at_once_with_what_they_may_have_meant():
         in message
     )
     assert caught.value.at == "config.json: text_config"
+
+
+@pytest.mark.parametrize("value", [True, "1", None, -0.5, 1.5, float("nan"), 10**400])
+def test_only_a_number_within_its_bounds_is_one(value):
+    with pytest.raises(ConfigError) as caught:
+        section(share=value).number("share", minimum=0.0, maximum=1.0, why="a share")
+    assert f"is {value!r:.100}; expected a number from 0 to 1: a share" in str(caught.value)
+
+
+def test_a_number_may_have_to_be_above_its_bound():
+    assert section(rate=0).number("rate", minimum=0.0, maximum=1.0) == 0.0
+    assert section().number("rate", 5e-324, minimum=0.0, maximum=1.0, above=True) == 5e-324
+    with pytest.raises(ConfigError, match="is 0; expected a number above 0 to 1"):
+        section(rate=0).number("rate", minimum=0.0, maximum=1.0, above=True)
+
+
+@pytest.mark.parametrize(
+    "value", [0.5, [1.0], [1, 2, 3], [1, True], [1, "2"], [1, float("inf")], [1, 10**400]]
+)
+def test_only_so_many_finite_numbers_are_numbers(value):
+    with pytest.raises(ConfigError, match="expected 2 numbers"):
+        section(mean=value).numbers("mean", 2)
+
+
+def test_numbers_may_be_absent():
+    assert section(mean=None).numbers("mean", 2) is section().numbers("mean", 2) is None
+    assert section(mean=[1, 2.5]).numbers("mean", 2) == (1.0, 2.5)
+
+
+@pytest.mark.parametrize("value", [0, "relu", None, [False]])
+def test_other_values_are_refused_with_the_reason(value):
+    with pytest.raises(ConfigError) as caught:
+        section(bias=value).refuse_other("bias", (False, "none"), "there is no bias")
+    assert str(caught.value).startswith(
+        f"config.json: text_config: bias: is {value!r}; expected False or 'none': there is no bias"
+    )
+
+
+def test_allowed_values_and_absent_ones_are_not_refused():
+    section(bias=False, cap=None).refuse_other("bias", (False,), "")
+    section(cap=None).refuse_other("cap", (None,), "")
+    section().refuse_other("bias", (False,), "")
+
+
+def test_null_may_mean_what_absent_means():
+    lenient = Section({"size": None, "inner": {"on": None}}, "file.json", null_is_absent=True)
+    assert lenient.integer("size", 3) == 3
+    assert lenient.section("inner").flag("on", True) is True
+    lenient.refuse_other("size", (3,), "")
+    with pytest.raises(ConfigError, match="size: is missing"):
+        lenient.integer("size")

@@ -1,5 +1,6 @@
-"""One object of a config.json, read key by key with its address: types are checked, nothing is converted."""
+"""One object of a configuration, read key by key with its address: types are checked, nothing is converted."""
 
+import math
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -11,15 +12,20 @@ from cabochon.errors import ConfigError
 __all__ = ["Section"]
 
 _REQUIRED: Any = object()
+_ABSENT: Any = object()
 _MOST = 2**31 - 1  # kernels count in int32
 _F32 = np.finfo(np.float32)  # and compute in float32
+_LARGEST = float(_F32.max)
 
 
 class Section:
-    """The object found at `at` ("config.json: text_config"), the address of every ConfigError it raises."""
+    """The object found at `at` ("config.json: text_config"), the address of every ConfigError it raises.
 
-    def __init__(self, values: Mapping[str, Any], at: str) -> None:
-        self.values, self.at = values, at
+    `null_is_absent`: a key whose value is null means what an absent one means, here and in the sections inside.
+    """
+
+    def __init__(self, values: Mapping[str, Any], at: str, *, null_is_absent: bool = False) -> None:
+        self.values, self.at, self.null_is_absent = values, at, null_is_absent
 
     def __contains__(self, key: str) -> bool:
         return key in self.values
@@ -38,8 +44,15 @@ class Section:
             f"unknown {'key' if len(unknown) == 1 else 'keys'} {', '.join(hints)}; "
             f"known keys: {', '.join(sorted(known))}",
             at=self.at,
-            remedy="a graph is right only if every key is understood: remove it, or open an issue",
+            remedy="results are right only if every key is understood: remove it, or open an issue",
         )
+
+    def refuse_other(self, key: str, allowed: Collection[Any], why: str) -> None:
+        """`key` must be absent or one of `allowed`, of its type too; the error says `why`."""
+        value = self._get(key, _ABSENT)
+        if value is _ABSENT or any(type(value) is type(one) and value == one for one in allowed):
+            return
+        raise self.error(key, f"is {value!r:.100}; expected {' or '.join(map(repr, allowed))}: {why}")
 
     def integer(self, key: str, default: Any = _REQUIRED, *, minimum: int = 1, maximum: int = _MOST) -> int:
         """A whole number from `minimum` to `maximum`; true and "512" are not numbers."""
@@ -60,20 +73,41 @@ class Section:
         default: Any = _REQUIRED,
         *,
         minimum: float = float(_F32.smallest_normal),
-        maximum: float = float(_F32.max),
+        maximum: float = _LARGEST,
     ) -> float:
         """A number above 0, from `minimum` to `maximum`."""
-        value = self._get(key, default)
-        if type(value) not in (int, float) or not minimum <= value <= maximum:
-            what = f"is {value!r:.100}; expected a number above 0, from {minimum:g} to {maximum:g}"
-            raise self.error(key, what)
-        return float(value)
+        return self._number(key, default, minimum, maximum, f"above 0, from {minimum:g} to {maximum:g}")
+
+    def number(
+        self,
+        key: str,
+        default: Any = _REQUIRED,
+        *,
+        minimum: float,
+        maximum: float,
+        above: bool = False,
+        why: str = "",
+    ) -> float:
+        """A number from `minimum` (or `above` it) to `maximum`; the error says `why`."""
+        least = math.nextafter(minimum, math.inf) if above else minimum
+        expected = f"{'above' if above else 'from'} {minimum:g} to {maximum:g}{': ' if why else ''}{why}"
+        return self._number(key, default, least, maximum, expected)
+
+    def numbers(self, key: str, count: int) -> tuple[float, ...] | None:
+        """`count` finite numbers; None where the key is absent or null."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        fits = isinstance(value, list) and len(value) == count and all(map(_is_finite, value))
+        if not fits:
+            raise self.error(key, f"is {value!r:.100}; expected {count} numbers")
+        return tuple(map(float, value))
 
     def flag(self, key: str, default: bool) -> bool:
         """true or false."""
         value = self._get(key, default)
         if type(value) is not bool:
-            raise self.error(key, f"is {value!r}; expected true or false")
+            raise self.error(key, f"is {value!r:.100}; expected true or false")
         return value
 
     def section(self, key: str) -> "Section":
@@ -81,13 +115,26 @@ class Section:
         value = self._get(key, _REQUIRED)
         if not isinstance(value, Mapping):
             raise self.error(key, f"is {value!r:.100}; expected an object")
-        return Section(value, f"{self.at}: {key}")
+        return Section(value, f"{self.at}: {key}", null_is_absent=self.null_is_absent)
+
+    def _number(self, key: str, default: Any, least: float, most: float, expected: str) -> float:
+        value = self._get(key, default)
+        if type(value) not in (int, float) or not least <= value <= most:
+            raise self.error(key, f"is {value!r:.100}; expected a number {expected}")
+        return float(value)
 
     def _get(self, key: str, default: Any) -> Any:
         value = self.values.get(key, default)
+        if value is None and self.null_is_absent:
+            value = default
         if value is _REQUIRED:
             raise self.error(key, "is missing; the model cannot be known without it")
         return value
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number that float32 holds; a whole number may be too large for any float."""
+    return type(value) in (int, float) and -_LARGEST <= value <= _LARGEST
 
 
 def _did_you_mean(key: str, known: Collection[str]) -> str:

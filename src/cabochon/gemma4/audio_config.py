@@ -6,30 +6,29 @@ from typing import Any
 
 import numpy as np
 
-from cabochon.gemma4.config_keys import ANY_MODEL
+from cabochon.gemma4.config_keys import ENCODER_KEYS, USED
 from cabochon.section import Section
 
 __all__ = ["AUDIO_KEYS", "AudioConfig", "read_audio_config"]
 
-_USED = "used"
-
-AUDIO_KEYS: dict[str, str] = ANY_MODEL | {
-    "hidden_size": _USED,
-    "num_hidden_layers": _USED,
-    "num_attention_heads": _USED,
+AUDIO_KEYS: dict[str, str] = ENCODER_KEYS | {
+    "model_type": "checked to be gemma4_audio",
+    "hidden_size": USED,
+    "num_hidden_layers": USED,
+    "num_attention_heads": USED,
     "hidden_act": "checked to be silu",
-    "subsampling_conv_channels": _USED,
-    "conv_kernel_size": _USED,
-    "residual_weight": _USED,
-    "attention_chunk_size": _USED,
-    "attention_context_left": _USED,
-    "attention_context_right": _USED,
-    "attention_logit_cap": _USED,
-    "attention_invalid_logits_value": _USED,
-    "use_clipped_linears": _USED,
-    "rms_norm_eps": _USED,
-    "gradient_clipping": _USED,
-    "output_proj_dims": _USED,
+    "subsampling_conv_channels": USED,
+    "conv_kernel_size": USED,
+    "residual_weight": USED,
+    "attention_chunk_size": USED,
+    "attention_context_left": USED,
+    "attention_context_right": USED,
+    "attention_logit_cap": USED,
+    "attention_invalid_logits_value": USED,
+    "use_clipped_linears": USED,
+    "rms_norm_eps": USED,
+    "gradient_clipping": USED,
+    "output_proj_dims": USED,
 }
 
 _FIXED = {
@@ -105,8 +104,7 @@ def read_audio_config(raw: Mapping[str, Any]) -> AudioConfig | None:
     audio = Section(raw, "config.json").section("audio_config")
     audio.refuse_unknown(AUDIO_KEYS)
     for key, (expected, why) in _FIXED.items():
-        if (value := audio.values.get(key, expected)) != expected or type(value) is not type(expected):
-            raise audio.error(key, f"is {value!r:.100}; expected {expected!r}: {why}")
+        audio.refuse_other(key, (expected,), why)
     return _read(audio)
 
 
@@ -154,12 +152,10 @@ def _channels(audio: Section) -> tuple[int, int]:
 
 def _invalid_logit(audio: Section, cap: float) -> float:
     """The score of a frame out of sight. It must be so low that a frame out of sight weighs nothing at all."""
-    value, highest = audio.values.get("attention_invalid_logits_value", -1e9), -cap - _VANISHING
-    lowest = float(np.finfo(np.float32).min)
-    if type(value) not in (int, float) or not lowest <= value <= highest:
-        raise audio.error(
-            "attention_invalid_logits_value",
-            f"is {value!r:.100}; expected a number from {lowest:g} to {highest:g}: "
-            f"{_VANISHING:g} below the least score that attention_logit_cap leaves",
-        )
-    return float(value)
+    return audio.number(
+        "attention_invalid_logits_value",
+        -1e9,
+        minimum=float(np.finfo(np.float32).min),
+        maximum=-cap - _VANISHING,
+        why=f"{_VANISHING:g} below the least score that attention_logit_cap leaves",
+    )

@@ -84,8 +84,7 @@ def _text_section(top: Section) -> Section:
     top.refuse_unknown(TOP_KEYS)
     text = top.section("text_config")
     text.refuse_unknown(TEXT_KEYS)
-    if (kind := text.values.get("model_type", "gemma4_text")) != "gemma4_text":
-        raise text.error("model_type", f"is {kind!r}; expected 'gemma4_text'")
+    text.refuse_other("model_type", ("gemma4_text",), "the text of a gemma4 model")
     return text
 
 

@@ -7,26 +7,28 @@ from cabochon.errors import ConfigError, UnsupportedError
 from cabochon.section import Section
 
 __all__ = [
-    "ANY_MODEL",
     "DRAFTER_KEYS",
+    "ENCODER_KEYS",
     "TEXT_KEYS",
     "TOP_KEYS",
+    "TRAINING",
+    "USED",
     "refuse_other_drafters",
     "refuse_other_features",
     "refuse_other_models",
 ]
 
-_USED = "used"
-_TRAINING = "concerns training only"
+USED = "used"
+TRAINING = "concerns training only"
+_CLASSIFIERS = "concerns classifiers"
+_NO_TOKENS = "saved with every config; an encoder has no tokens"
 _LOADING = "concerns how transformers loads or returns things"
 _TOKENS = "token ids are read from generation_config.json and the tokenizer, at run time"
 _MEDIA = "concerns images, video or audio; a text model has none"
 _DTYPE = "the dtype of each tensor is read from its header"
 _MOE = "checked to be absent: mixture of experts"
 
-ANY_MODEL: dict[str, str] = {
-    "model_type": _USED,
-    "tie_word_embeddings": _USED,
+_SAVED: dict[str, str] = {
     "architectures": "model_type says it",
     "transformers_version": _LOADING,
     "_name_or_path": _LOADING,
@@ -38,59 +40,72 @@ ANY_MODEL: dict[str, str] = {
     "chunk_size_feed_forward": "a way to save memory that changes no result",
     "dtype": _DTYPE,
     "torch_dtype": _DTYPE,
-    "initializer_range": _TRAINING,
+    "initializer_range": TRAINING,
     "is_encoder_decoder": "checked to be false",
-    "id2label": "concerns classifiers",
-    "label2id": "concerns classifiers",
-    "problem_type": "concerns classifiers",
+    "id2label": _CLASSIFIERS,
+    "label2id": _CLASSIFIERS,
+    "problem_type": _CLASSIFIERS,
     "output_attentions": _LOADING,
     "output_hidden_states": _LOADING,
     "return_dict": _LOADING,
-    "use_cache": "a package always has caches",
-    "bos_token_id": _TOKENS,
-    "eos_token_id": _TOKENS,
-    "pad_token_id": _USED,
-    "quantization_config": "checked to be absent: quantized checkpoints are refused",
     "unsloth_fixed": "a note of a training tool",
     "unsloth_version": "a note of a training tool",
 }
 
-TEXT_KEYS: dict[str, str] = ANY_MODEL | {
-    "vocab_size": _USED,
-    "hidden_size": _USED,
-    "intermediate_size": _USED,
-    "num_hidden_layers": _USED,
-    "num_attention_heads": _USED,
-    "num_key_value_heads": _USED,
-    "num_global_key_value_heads": _USED,
-    "head_dim": _USED,
-    "global_head_dim": _USED,
-    "per_layer_config": _USED,
+ENCODER_KEYS: dict[str, str] = _SAVED | {
+    "use_cache": _NO_TOKENS,
+    "bos_token_id": _NO_TOKENS,
+    "eos_token_id": _NO_TOKENS,
+    "pad_token_id": _NO_TOKENS,
+    "tie_word_embeddings": _NO_TOKENS,
+}
+
+_ANY_MODEL: dict[str, str] = _SAVED | {
+    "model_type": USED,
+    "tie_word_embeddings": USED,
+    "use_cache": "a package always has caches",
+    "bos_token_id": _TOKENS,
+    "eos_token_id": _TOKENS,
+    "pad_token_id": USED,
+    "quantization_config": "checked to be absent: quantized checkpoints are refused",
+}
+
+TEXT_KEYS: dict[str, str] = _ANY_MODEL | {
+    "vocab_size": USED,
+    "hidden_size": USED,
+    "intermediate_size": USED,
+    "num_hidden_layers": USED,
+    "num_attention_heads": USED,
+    "num_key_value_heads": USED,
+    "num_global_key_value_heads": USED,
+    "head_dim": USED,
+    "global_head_dim": USED,
+    "per_layer_config": USED,
     "hidden_activation": "checked to be gelu_pytorch_tanh",
-    "max_position_embeddings": _USED,
-    "rms_norm_eps": _USED,
-    "rope_parameters": _USED,
+    "max_position_embeddings": USED,
+    "rms_norm_eps": USED,
+    "rope_parameters": USED,
     "rope_scaling": "checked to be absent or null: rope_parameters says it",
     "attention_bias": "checked to be false",
-    "attention_dropout": _TRAINING,
+    "attention_dropout": TRAINING,
     "attn_logit_softcapping": "checked to be absent or null: Gemma 4 has none",
-    "sliding_window": _USED,
-    "layer_types": _USED,
-    "final_logit_softcapping": _USED,
+    "sliding_window": USED,
+    "layer_types": USED,
+    "final_logit_softcapping": USED,
     "use_bidirectional_attention": "checked to be null or 'vision'",
-    "vocab_size_per_layer_input": _USED,
-    "hidden_size_per_layer_input": _USED,
-    "attention_k_eq_v": _USED,
-    "num_kv_shared_layers": _USED,
-    "use_double_wide_mlp": _USED,
+    "vocab_size_per_layer_input": USED,
+    "hidden_size_per_layer_input": USED,
+    "attention_k_eq_v": USED,
+    "num_kv_shared_layers": USED,
+    "use_double_wide_mlp": USED,
     "enable_moe_block": _MOE,
     "num_experts": _MOE,
     "top_k_experts": _MOE,
     "moe_intermediate_size": _MOE,
 }
 
-TOP_KEYS: dict[str, str] = ANY_MODEL | {
-    "text_config": _USED,
+TOP_KEYS: dict[str, str] = _ANY_MODEL | {
+    "text_config": USED,
     "vision_config": _MEDIA,
     "audio_config": _MEDIA,
     "image_token_id": _MEDIA,
@@ -104,12 +119,12 @@ TOP_KEYS: dict[str, str] = ANY_MODEL | {
     "vision_soft_tokens_per_image": _MEDIA,
 }
 
-DRAFTER_KEYS: dict[str, str] = ANY_MODEL | {
-    "text_config": _USED,
-    "backbone_hidden_size": _USED,
-    "use_ordered_embeddings": _USED,
-    "num_centroids": _USED,
-    "centroid_intermediate_top_k": _USED,
+DRAFTER_KEYS: dict[str, str] = _ANY_MODEL | {
+    "text_config": USED,
+    "backbone_hidden_size": USED,
+    "use_ordered_embeddings": USED,
+    "num_centroids": USED,
+    "centroid_intermediate_top_k": USED,
 }
 
 
@@ -177,20 +192,12 @@ def refuse_other_features(text: Section) -> None:
             "use_bidirectional_attention is 'all': this model is an encoder, it does not generate",
             at=text.at, remedy="give a checkpoint of a generating model",
         )  # fmt: skip
-    _refuse_other_values(text, _FIXED)
+    for key, (allowed, why) in _FIXED.items():
+        text.refuse_other(key, allowed, why)
 
 
 def refuse_other_drafters(text: Section) -> None:
     """Raise UnsupportedError or ConfigError for layers that no drafter of Gemma 4 has."""
     refuse_other_features(text)
-    _refuse_other_values(text, _FIXED_IN_DRAFTERS)
-
-
-def _refuse_other_values(text: Section, fixed: Mapping[str, tuple[tuple[Any, ...], str]]) -> None:
-    for key, (allowed, why) in fixed.items():
-        if key in text and not any(
-            type(text.values[key]) is type(value) and text.values[key] == value for value in allowed
-        ):
-            raise text.error(
-                key, f"is {text.values[key]!r}; expected {' or '.join(map(repr, allowed))}: {why}"
-            )
+    for key, (allowed, why) in _FIXED_IN_DRAFTERS.items():
+        text.refuse_other(key, allowed, why)

@@ -75,9 +75,7 @@ def _text(top: Section) -> TextConfig:
     """The layers, read as those of a text model with keys and values of its own, which are then taken away."""
     text = top.section("text_config")
     text.refuse_unknown(TEXT_KEYS)
-    expected = DRAFTERS[top.values["model_type"]]
-    if (kind := text.values.get("model_type", expected)) != expected:
-        raise text.error("model_type", f"is {kind!r}; expected {expected!r}")
+    text.refuse_other("model_type", (DRAFTERS[top.values["model_type"]],), "the layers of a drafter")
     refuse_other_drafters(text)
     config = read_section(top, _all_owners(text))
     if not config.tied:

@@ -7,61 +7,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cabochon.gemma4.config_keys import ENCODER_KEYS, TRAINING, USED
 from cabochon.section import Section
 
 __all__ = ["VISION_KEYS", "VisionConfig", "read_vision_config"]
 
-_USED = "used"
-_TRAINING = "concerns training only"
-_LOADING = "concerns how transformers loads or returns things"
-_CLASSIFIERS = "concerns classifiers"
-_TEXT = "saved with every config; an encoder has no tokens"
-
 # Every key that vision_config may hold, and what becomes of it.
-VISION_KEYS: dict[str, str] = {
+VISION_KEYS: dict[str, str] = ENCODER_KEYS | {
     "model_type": "checked to be gemma4_vision",
-    "hidden_size": _USED,
-    "intermediate_size": _USED,
-    "num_hidden_layers": _USED,
-    "num_attention_heads": _USED,
-    "num_key_value_heads": _USED,
-    "head_dim": _USED,
+    "hidden_size": USED,
+    "intermediate_size": USED,
+    "num_hidden_layers": USED,
+    "num_attention_heads": USED,
+    "num_key_value_heads": USED,
+    "head_dim": USED,
     "global_head_dim": "nothing reads it: all layers have heads of head_dim",
-    "patch_size": _USED,
-    "pooling_kernel_size": _USED,
-    "position_embedding_size": _USED,
-    "rms_norm_eps": _USED,
-    "rope_parameters": _USED,
-    "use_clipped_linears": _USED,
-    "standardize": _USED,
+    "patch_size": USED,
+    "pooling_kernel_size": USED,
+    "position_embedding_size": USED,
+    "rms_norm_eps": USED,
+    "rope_parameters": USED,
+    "use_clipped_linears": USED,
+    "standardize": USED,
     "hidden_activation": "checked to be gelu_pytorch_tanh",
     "attention_bias": "checked to be false",
     "max_position_embeddings": "positions are limited by position_embedding_size",
     "default_output_length": "how many soft tokens an image gets is said by processor_config.json",
-    "attention_dropout": _TRAINING,
-    "initializer_range": _TRAINING,
-    "architectures": "model_type says it",
-    "transformers_version": _LOADING,
-    "_name_or_path": _LOADING,
-    "_attn_implementation": _LOADING,
-    "_attn_implementation_autoset": _LOADING,
-    "attn_implementation": _LOADING,
-    "auto_map": _LOADING,
-    "chunk_size_feed_forward": "a way to save memory that changes no result",
-    "dtype": "the dtype of each tensor is read from its header",
-    "torch_dtype": "the dtype of each tensor is read from its header",
-    "is_encoder_decoder": "checked to be false",
-    "id2label": _CLASSIFIERS,
-    "label2id": _CLASSIFIERS,
-    "problem_type": _CLASSIFIERS,
-    "output_attentions": _LOADING,
-    "output_hidden_states": _LOADING,
-    "return_dict": _LOADING,
-    "use_cache": _TEXT,
-    "bos_token_id": _TEXT,
-    "eos_token_id": _TEXT,
-    "pad_token_id": _TEXT,
-    "tie_word_embeddings": _TEXT,
+    "attention_dropout": TRAINING,
 }
 
 _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -104,7 +76,8 @@ def read_vision_config(raw: Mapping[str, Any]) -> VisionConfig | None:
         return None
     c = Section(raw, "config.json").section("vision_config")
     c.refuse_unknown(VISION_KEYS)
-    _refuse_other_values(c)
+    for key, (allowed, why) in _FIXED.items():
+        c.refuse_other(key, allowed, why)
     config = VisionConfig(
         hidden=c.integer("hidden_size"),
         heads=c.integer("num_attention_heads"),
@@ -131,10 +104,7 @@ def _theta(c: Section) -> float:
         return 100.0
     rope = c.section("rope_parameters")
     rope.refuse_unknown(("rope_type", "rope_theta"))
-    if (kind := rope.values.get("rope_type", "axial")) not in ("axial", "default"):
-        raise rope.error(
-            "rope_type", f"is {kind!r:.100}; expected 'axial' or 'default', which is the same here"
-        )
+    rope.refuse_other("rope_type", ("axial", "default"), "both axes turn alike")
     return rope.positive("rope_theta", 100.0, minimum=1.0)
 
 
@@ -145,10 +115,3 @@ def _check_heads(c: Section, config: VisionConfig) -> None:
     if config.heads % config.kv_heads:
         what = f"is {config.kv_heads}, which does not divide num_attention_heads, {config.heads}"
         raise c.error("num_key_value_heads", what)
-
-
-def _refuse_other_values(c: Section) -> None:
-    for key, (allowed, why) in _FIXED.items():
-        if key in c and not any(c.values[key] is value or c.values[key] == value for value in allowed):
-            expected = " or ".join(map(repr, allowed))
-            raise c.error(key, f"is {c.values[key]!r:.100}; expected {expected}: {why}")

@@ -14,8 +14,9 @@ from cabochon.media.audio import AudioProcessor
 from cabochon.media.image import ImageProcessor
 from cabochon.media.keys import TOP_KEYS
 from cabochon.media.sections import audio_processor, image_processor, video_processor
-from cabochon.media.settings import Settings, read_settings
 from cabochon.media.video import VideoProcessor
+from cabochon.section import Section
+from cabochon.strict_json import parse_object
 
 __all__ = ["FILES", "Processors", "read_processors"]
 
@@ -46,15 +47,15 @@ def read_processors(path: str | Path) -> Processors:
 
     Raises ConfigError for a key or value that is not understood, and for files that contradict each other.
     """
-    found: dict[str, Settings] = {}
-    for section, settings in _sections(Path(path)):
-        before = found.setdefault(section, settings)
-        if before.values != settings.values:
+    found: dict[str, Section] = {}
+    for name, section in _sections(Path(path)):
+        before = found.setdefault(name, section)
+        if before.values != section.values:
             what = f"differs from {before.at}; which of the two is meant cannot be known"
-            raise ConfigError(what, at=settings.at, remedy="remove one of the files")
-    for section, settings in found.items():
-        _check_class(settings, *_SECTIONS[section])
-    image, audio, video = (found.get(section) for section in _SECTIONS)
+            raise ConfigError(what, at=section.at, remedy="remove one of the files")
+    for name, section in found.items():
+        _check_class(section, *_SECTIONS[name])
+    image, audio, video = (found.get(name) for name in _SECTIONS)
     return Processors(
         None if image is None else image_processor(image),
         None if audio is None else audio_processor(audio),
@@ -62,24 +63,30 @@ def read_processors(path: str | Path) -> Processors:
     )
 
 
-def _sections(folder: Path) -> Iterator[tuple[str, Settings]]:
-    for name in FILES:
-        top = read_settings(folder / name)
-        if top is None:
+def _sections(folder: Path) -> Iterator[tuple[str, Section]]:
+    for file in (folder / name for name in FILES):
+        if not file.is_file():
             continue
+        top = _read(file)
         flat = next((s for s, (key, _) in _SECTIONS.items() if key in top.values), None)
         if flat is not None:
             yield flat, top
             continue
         top.refuse_unknown(TOP_KEYS)
         top.refuse_other("processor_class", ("Gemma4Processor",), "no other processor is known")
-        for section in _SECTIONS:
-            if (values := top.values.get(section)) is not None:
-                if not isinstance(values, Mapping):
-                    raise top.error(section, f"is {values!r:.100}; expected an object")
-                yield section, Settings(values, f"{name}: {section}")
+        for name in _SECTIONS:
+            if top.values.get(name) is not None:
+                yield name, top.section(name)
 
 
-def _check_class(settings: Settings, key: str, known: tuple[str, ...]) -> None:
-    settings.refuse_other(key, known, "the results of no other class are known")
-    settings.refuse_other("processor_class", ("Gemma4Processor",), "no other processor is known")
+def _read(file: Path) -> Section:
+    """What a file holds. Null means what an absent key means, as in transformers."""
+    try:
+        return Section(parse_object(file.read_bytes()), file.name, null_is_absent=True)
+    except ValueError as error:
+        raise ConfigError(str(error), at=file.name) from None
+
+
+def _check_class(section: Section, key: str, known: tuple[str, ...]) -> None:
+    section.refuse_other(key, known, "the results of no other class are known")
+    section.refuse_other("processor_class", ("Gemma4Processor",), "no other processor is known")

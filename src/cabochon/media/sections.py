@@ -7,8 +7,8 @@ from cabochon.media.image import ImageProcessor
 from cabochon.media.keys import AUDIO_KEYS, IMAGE_KEYS, VIDEO_KEYS
 from cabochon.media.log_mel import LogMel
 from cabochon.media.patches import SOFT_TOKENS, Normalization, Patching
-from cabochon.media.settings import Settings
 from cabochon.media.video import VideoProcessor
+from cabochon.section import Section
 
 __all__ = ["audio_processor", "image_processor", "video_processor"]
 
@@ -16,62 +16,62 @@ _BICUBIC = 3  # Pillow's number
 _LARGEST = 4096  # side of a patch, bands, patches along a pool: far beyond any model, and no overflow
 
 
-def image_processor(settings: Settings) -> ImageProcessor:
+def image_processor(section: Section) -> ImageProcessor:
     """An `image_processor`. Raises ConfigError."""
-    settings.refuse_unknown(IMAGE_KEYS)
-    return ImageProcessor(_patching(settings, budget=280, normalized=False))
+    section.refuse_unknown(IMAGE_KEYS)
+    return ImageProcessor(_patching(section, budget=280, normalized=False))
 
 
-def video_processor(settings: Settings) -> VideoProcessor:
+def video_processor(section: Section) -> VideoProcessor:
     """A `video_processor`. Raises ConfigError."""
-    settings.refuse_unknown(VIDEO_KEYS)
-    settings.refuse_other("fps", (), VIDEO_KEYS["fps"])
-    frames = settings.integer("num_frames", 32, _LARGEST)
-    sampling = settings.flag("do_sample_frames", True)
-    return VideoProcessor(_patching(settings, budget=70, normalized=True), frames if sampling else None)
+    section.refuse_unknown(VIDEO_KEYS)
+    section.refuse_other("fps", (None,), VIDEO_KEYS["fps"])
+    frames = section.integer("num_frames", 32, maximum=_LARGEST)
+    sampling = section.flag("do_sample_frames", True)
+    return VideoProcessor(_patching(section, budget=70, normalized=True), frames if sampling else None)
 
 
-def _patching(settings: Settings, *, budget: int, normalized: bool) -> Patching:
+def _patching(section: Section, *, budget: int, normalized: bool) -> Patching:
     """`budget` and `normalized` are transformers' defaults, which differ between images and videos."""
     for key in ("do_resize", "do_rescale", "do_convert_rgb"):
-        settings.refuse_other(key, (True,), "the encoder takes RGB in [0, 1] that fits the patches")
-    settings.refuse_other("resample", (_BICUBIC,), "no other filter than bicubic is known")
+        section.refuse_other(key, (True,), "the encoder takes RGB in [0, 1] that fits the patches")
+    section.refuse_other("resample", (_BICUBIC,), "no other filter than bicubic is known")
     for key in ("size", "crop_size", "pad_size"):
-        settings.refuse_other(key, (), "the patch budget says how large an image becomes")
+        section.refuse_other(key, (None,), "the patch budget says how large an image becomes")
     for key in ("do_center_crop", "do_pad"):
-        settings.refuse_other(key, (False,), "nothing is cropped or padded in pixels")
-    tokens = settings.integer("max_soft_tokens", budget, max(SOFT_TOKENS))
-    settings.refuse_other("max_soft_tokens", SOFT_TOKENS, "Gemma 4 knows no other budgets")
+        section.refuse_other(key, (False,), "nothing is cropped or padded in pixels")
+    tokens = section.integer("max_soft_tokens", budget, maximum=max(SOFT_TOKENS))
+    section.refuse_other("max_soft_tokens", SOFT_TOKENS, "Gemma 4 knows no other budgets")
     return Patching(
-        settings.integer("patch_size", 16, _LARGEST),
-        settings.integer("pooling_kernel_size", 3, _LARGEST),
+        section.integer("patch_size", 16, maximum=_LARGEST),
+        section.integer("pooling_kernel_size", 3, maximum=_LARGEST),
         tokens,
-        settings.number("rescale_factor", 1 / 255, 0.0, 1.0, above=True),
-        _normalization(settings) if settings.flag("do_normalize", normalized) else None,
+        section.number("rescale_factor", 1 / 255, minimum=0.0, maximum=1.0, above=True),
+        _normalization(section) if section.flag("do_normalize", normalized) else None,
     )
 
 
-def _normalization(settings: Settings) -> Normalization:
-    mean = settings.numbers("image_mean", 3) or (0.0, 0.0, 0.0)
-    std = settings.numbers("image_std", 3) or (1.0, 1.0, 1.0)
+def _normalization(section: Section) -> Normalization:
+    mean = section.numbers("image_mean", 3) or (0.0, 0.0, 0.0)
+    std = section.numbers("image_std", 3) or (1.0, 1.0, 1.0)
     if min(std) <= 0:
-        raise settings.error("image_std", f"is {list(std)}; expected numbers above 0")
+        raise section.error("image_std", f"is {list(std)}; expected numbers above 0")
     return Normalization((mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
 
 
-def audio_processor(settings: Settings) -> AudioProcessor:
+def audio_processor(section: Section) -> AudioProcessor:
     """A `feature_extractor`. Raises ConfigError."""
-    settings.refuse_unknown(AUDIO_KEYS)
-    settings.refuse_other("dither", (0.0, 0), "noise would make every run another")
-    settings.refuse_other("padding_value", (0.0, 0), "padding is silence")
-    settings.refuse_other("padding_side", ("right",), "padding comes last")
-    bands = settings.integer("feature_size", 128, _LARGEST)
-    low = settings.number("min_frequency", 0.0, 0.0, 1e6)
-    high = settings.number("max_frequency", 8000.0, low, 1e6, above=True)
-    stddev = settings.numbers("per_bin_stddev", bands)
+    section.refuse_unknown(AUDIO_KEYS)
+    section.refuse_other("dither", (0.0, 0), "noise would make every run another")
+    section.refuse_other("padding_value", (0.0, 0), "padding is silence")
+    section.refuse_other("padding_side", ("right",), "padding comes last")
+    bands = section.integer("feature_size", 128, maximum=_LARGEST)
+    low = section.number("min_frequency", 0.0, minimum=0.0, maximum=1e6)
+    high = section.number("max_frequency", 8000.0, minimum=low, maximum=1e6, above=True)
+    stddev = section.numbers("per_bin_stddev", bands)
     if stddev is not None and 0.0 in stddev:
-        raise settings.error("per_bin_stddev", "holds a 0, which nothing can be divided by")
-    rate, frame, hop, fft = _lengths(settings)
+        raise section.error("per_bin_stddev", "holds a 0, which nothing can be divided by")
+    rate, frame, hop, fft = _lengths(section)
     return AudioProcessor(
         LogMel(
             bands=bands,
@@ -81,33 +81,33 @@ def audio_processor(settings: Settings) -> AudioProcessor:
             fft_length=fft,
             min_frequency=low,
             max_frequency=high,
-            mel_floor=settings.number("mel_floor", 1e-3, 0.0, 1e6, above=True),
-            preemphasis=settings.number("preemphasis", 0.0, 0.0, 1.0),
-            htk_preemphasis=settings.flag("preemphasis_htk_flavor", True),
-            scale=settings.number("input_scale_factor", 1.0, 0.0, 1e6, above=True),
-            mean=settings.numbers("per_bin_mean", bands),
+            mel_floor=section.number("mel_floor", 1e-3, minimum=0.0, maximum=1e6, above=True),
+            preemphasis=section.number("preemphasis", 0.0, minimum=0.0, maximum=1.0),
+            htk_preemphasis=section.flag("preemphasis_htk_flavor", True),
+            scale=section.number("input_scale_factor", 1.0, minimum=0.0, maximum=1e6, above=True),
+            mean=section.numbers("per_bin_mean", bands),
             stddev=stddev,
         )
     )
 
 
-def _lengths(settings: Settings) -> tuple[int, int, int, int]:
+def _lengths(section: Section) -> tuple[int, int, int, int]:
     """Sampling rate; lengths of a frame, of a hop and of the transform in samples.
 
     transformers computes all three and, when it reads a file, passes over those that the file holds.
     """
-    rate = settings.integer("sampling_rate", 16_000, 1_000_000)
-    frame = _samples(settings, "frame_length", rate, 20.0)
-    hop = _samples(settings, "hop_length", rate, 10.0)
-    fft = 2 ** math.ceil(math.log2(frame)) * (2 if settings.flag("fft_overdrive", False) else 1)
-    settings.refuse_other("fft_length", (fft,), f"the power of two for frames of {frame} samples")
+    rate = section.integer("sampling_rate", 16_000, maximum=1_000_000)
+    frame = _samples(section, "frame_length", rate, 20.0)
+    hop = _samples(section, "hop_length", rate, 10.0)
+    fft = 2 ** math.ceil(math.log2(frame)) * (2 if section.flag("fft_overdrive", False) else 1)
+    section.refuse_other("fft_length", (fft,), f"the power of two for frames of {frame} samples")
     return rate, frame, hop, fft
 
 
-def _samples(settings: Settings, key: str, rate: int, default: float) -> int:
-    milliseconds = settings.number(f"{key}_ms", default, 0.0, 10_000.0, above=True)
+def _samples(section: Section, key: str, rate: int, default: float) -> int:
+    milliseconds = section.number(f"{key}_ms", default, minimum=0.0, maximum=10_000.0, above=True)
     samples = round(rate * milliseconds / 1000)
     if samples < 1:
-        raise settings.error(f"{key}_ms", f"is {milliseconds:g}, less than a sample at {rate} Hz")
-    settings.refuse_other(key, (samples,), f"{milliseconds:g} ms at {rate} Hz")
+        raise section.error(f"{key}_ms", f"is {milliseconds:g}, less than a sample at {rate} Hz")
+    section.refuse_other(key, (samples,), f"{milliseconds:g} ms at {rate} Hz")
     return samples
