@@ -45,11 +45,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_in(
         EMBEDDING, "gemma4.embedding",
         ("per-layer inputs of embeddings without features",
-            "x = spread(g, x, here, features)\n    extras = per_layer_inputs(g, m, text, tokens, x)",
-            "unfused, x = (x if name == 'image' else unfused), spread(g, x, here, features)\n"
-            "    extras = per_layer_inputs(g, m, text, tokens, unfused)"),
-        ("per-layer inputs looked up with placeholder ids", "per_layer_inputs(g, m, text, tokens, x)",
-            "per_layer_inputs(g, m, text, ids, x)"),
+            "extras = per_layer_inputs(g, m, text, extras, x)",
+            "extras = per_layer_inputs(g, m, text, extras, rows(ids))"),
+        ("per-layer inputs looked up with placeholder ids",
+            "g.Where(g.Unsqueeze(padded, [2, 3]), layer_rows(g, m, text, padding), extras)", "extras"),
         ("features scaled by √H as tokens are", "g.Concat(nothing, features, axis=0)",
             "g.Concat(nothing, features * 8.0, axis=0)"),
         ("features counted anew in each row", "g.CumSum(g.cast(g.Reshape(here, [-1]), \"i64\"), 0)",
@@ -69,7 +68,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("the projection of embeddings not normed",
             'g.rms_norm(projected, w["per_layer_projection_norm.weight"], c.eps)', "projected * 1.0"),
         ("the projection of embeddings not scaled by 1/√H", " * c.hidden**-0.5", " * 1.0"),
-        ("per-layer inputs not divided by √2", "(projected + embedded) * 2**-0.5", "projected + embedded"),
+        ("per-layer inputs not divided by √2", "(projected + rows) * 2**-0.5", "projected + rows"),
     ),
     *_in(
         DECODER, "gemma4.decoder",

@@ -13,10 +13,9 @@ from cabochon.gemma4.config import Layer, TextConfig
 from cabochon.gemma4.geometry import frequencies
 from cabochon.graph import Scope, Value
 
-__all__ = ["TOKENS", "TOKEN_ROWS", "decoder", "fed_decoder", "per_layer_inputs"]
+__all__ = ["TOKEN_ROWS", "decoder", "fed_decoder", "layer_rows", "per_layer_inputs"]
 
-# Values that a pair cuts its look-up of tokens by: scaled rows of the table, and the ids without placeholders.
-TOKEN_ROWS, TOKENS = "token_rows", "tokens"
+TOKEN_ROWS = "token_rows"  # the value that a pair cuts its look-up of tokens by: scaled rows of the table
 
 
 class View(NamedTuple):
@@ -33,7 +32,8 @@ def decoder(g: Standard, w: Scope, c: TextConfig, keep: int = 0) -> None:
     ids = g.input("input_ids", "i64", "batch", "sequence")
     attention_mask = g.input("attention_mask", "i64", "batch", "total_sequence")
     x = g.called(TOKEN_ROWS, g.embed(m / "embed_tokens", ids, c.hidden**0.5))
-    layers(g, w, c, x, per_layer_inputs(g, m, c, ids, x), g.tokens(attention_mask, ids), keep)
+    extras = per_layer_inputs(g, m, c, layer_rows(g, m, c, ids), x)
+    layers(g, w, c, x, extras, g.tokens(attention_mask, ids), keep)
 
 
 def fed_decoder(g: Standard, w: Scope, c: TextConfig, vision_ids: tuple[int, ...], keep: int = 0) -> None:
@@ -192,15 +192,21 @@ def feed_forward(g: Standard, w: Scope, x: Value) -> Value:
     return g.linear(g.gelu(g.linear(x, w / "gate_proj")) * g.linear(x, w / "up_proj"), w / "down_proj")
 
 
-def per_layer_inputs(g: Standard, w: Scope, c: TextConfig, ids: Value, x: Value) -> Value | None:
-    """(a projection of x + an embedding of the token) / √2, for every layer.   -> [B, S, L, P]"""
+def layer_rows(g: Standard, w: Scope, c: TextConfig, ids: Value) -> Value | None:
+    """The embedding of tokens for every layer.   [B, S] -> [B, S, L, P]"""
     if not c.per_layer_input:
+        return None
+    return g.embed_layers(w / "embed_tokens_per_layer", ids, c.per_layer_input**0.5, len(c.layers))
+
+
+def per_layer_inputs(g: Standard, w: Scope, c: TextConfig, rows: Value | None, x: Value) -> Value | None:
+    """(a projection of x + the rows of `layer_rows`) / √2, for every layer.   -> [B, S, L, P]"""
+    if rows is None:
         return None
     projected = g.linear(x, w / "per_layer_model_projection") * c.hidden**-0.5
     projected = g.Reshape(projected, [0, 0, len(c.layers), c.per_layer_input])
     projected = g.rms_norm(projected, w["per_layer_projection_norm.weight"], c.eps)
-    embedded = g.embed_layers(w / "embed_tokens_per_layer", ids, c.per_layer_input**0.5, len(c.layers))
-    return (projected + embedded) * 2**-0.5
+    return (projected + rows) * 2**-0.5
 
 
 def part(g: Standard, extras: Value | None, i: int) -> Value | None:

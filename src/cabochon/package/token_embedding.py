@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from cabochon.errors import GraphError
-from cabochon.gemma4.decoder import TOKEN_ROWS, TOKENS
+from cabochon.gemma4.decoder import TOKEN_ROWS
 
 __all__ = ["token_embedding"]
 
@@ -26,7 +26,6 @@ def token_embedding(whole: ModelProto, folder: str, hidden: int) -> ModelProto:
     if TOKEN_ROWS not in makers:
         what = f"no value is called {TOKEN_ROWS}; expected the rows of tokens under this name"
         raise GraphError(what, at=folder, remedy="build the target again with this version of cabochon")
-    makers.pop(TOKENS, None)  # what stands before it takes placeholders out, which no drafter proposes
     nodes, leaves = _ancestors(TOKEN_ROWS, makers)
     kept = [_moved(tensor, folder) for tensor in graph.initializer if tensor.name in leaves]
     ids = next(value for value in graph.input if value.name == _IDS)
@@ -69,10 +68,9 @@ def _moved(tensor: TensorProto, folder: str) -> TensorProto:
 
 
 def _renamed(node: NodeProto) -> NodeProto:
-    """The node, with the ports' names for what comes and leaves."""
+    """The node, with the name of the output for the value that leaves."""
     renamed = NodeProto()
     renamed.CopyFrom(node)
-    renamed.input[:] = [_IDS if name == TOKENS else name for name in node.input]
     renamed.output[:] = [_ROWS if name == TOKEN_ROWS else name for name in node.output]
     return renamed
 
