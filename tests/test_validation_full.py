@@ -13,6 +13,7 @@ from onnx import numpy_helper
 
 from broken import Break, all_of, check, edit_document, edit_graph, edit_json, remove, workflow
 from cabochon.dialects import TARGETS
+from cabochon.metadata.folder import convert_package
 from cabochon.validation import validate
 from packages import TINY, Packages
 
@@ -33,6 +34,18 @@ def test_a_good_package(packages: Packages, source: str, target: str) -> None:
     )
     if target in ("default", "onnx-standard"):
         assert not verdict.findings, verdict.findings
+
+
+def test_a_good_package_in_bf16(packages: Packages) -> None:
+    """The kernels that convolve bf16 are CUDA's: the CPU has none to fall back on."""
+    assert not validate(packages("tiny-full", "cuda", "bf16"), quick=True).errors
+
+
+@pytest.mark.parametrize("source", ["tiny-full", "big-full"])
+def test_what_is_converted_is_good_too(packages: Packages, source: str, tmp_path: Path) -> None:
+    """The pass over the prompt runs on caches that are empty, before there are cells."""
+    convert_package(packages(source), tmp_path / "served", "v1.8")
+    assert not validate(tmp_path / "served", quick=True).findings
 
 
 def test_a_good_package_runs(packages: Packages) -> None:

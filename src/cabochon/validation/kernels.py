@@ -50,7 +50,7 @@ CUDA = Table(
         _MOVING,
         "Add Sub Mul Div Neg Sqrt Exp Erf Sigmoid Tanh Softmax Min Max Sum Relu Gelu MatMul Gemm ReduceSum GatherND",
         "ScatterND ScatterElements TensorScatter Attention RMSNormalization RotaryEmbedding",
-        "SimplifiedLayerNormalization",
+        "SimplifiedLayerNormalization Conv Loop",
     )
     | _rows(
         "float32 float16",

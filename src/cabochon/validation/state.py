@@ -283,6 +283,9 @@ def other_value_handed_over(package: Opened) -> Iterator[Found]:
             value = step.inputs.get(served.alias.input)
             if served.component != step.component or cell is None or value is None:
                 continue
-            if value not in (served.cell, cell.initializer):
+            before = (
+                step.outputs.get(served.alias.output or "") == cell.initializer
+            )  # it makes what the cell begins with
+            if value not in (served.cell, cell.initializer) and not before:
                 where = f"{at}.inputs.{served.alias.input}"
                 yield Found(where, f"{value!r}", f"{cell.initializer!r}, which {served.cell!r} begins with")
