@@ -2,34 +2,26 @@
 
 from collections.abc import Iterator
 
-from cabochon import __version__
 from cabochon.metadata.full import Full
 from cabochon.metadata.full_notes import unsaid
-from cabochon.package.page import bullets, table
-from cabochon.validation import reports
-from cabochon.validation.rules import load
+from cabochon.package.metadata_status import CONVERT, status_page
 
 __all__ = ["full_status"]
-
-_CONVERT = "cabochon metadata convert PACKAGE --dialect v1.8 --out OUT"
 
 
 def full_status(full: Full) -> str:
     """The text of METADATA_STATUS.md."""
-    sections = {
-        "What is stated": table(("Statement", "Value"), _stated(full)),
-        "What no version can say": bullets(_sentence(each) for each in unsaid(full)),
-        "What v1.8 says otherwise": bullets(_v18(full)),
-        "What was validated": bullets(_validated()),
-        "Other clients": bullets(_clients(full)),
-    }
-    said = [f"## {title}\n\n{body}" for title, body in sections.items()]
     introduction = (
         "`inference_metadata.yaml` was built in the form v1: one pass of all components. "
-        f"`inference_metadata.loop.yaml` is the loop around them. `{_CONVERT}` writes the form v1.8. All are derived "
+        f"`inference_metadata.loop.yaml` is the loop around them. `{CONVERT}` writes the form v1.8. All are derived "
         "from the ports of the graphs, from config.json and from the files of tokenizer and processor."
     )
-    return "\n\n".join(["# Status of the inference metadata", introduction, *said]) + "\n"
+    versions = {
+        "What no version can say": (_sentence(each) for each in unsaid(full)),
+        "What v1.8 says otherwise": _v18(full),
+    }
+    checked = "The documents, their cross-references and the real ports of all graphs; the numbers of genai_config.json."
+    return status_page(introduction, _stated(full), versions, checked, _clients(full))
 
 
 def _sentence(text: str) -> str:
@@ -58,17 +50,7 @@ def _v18(full: Full) -> Iterator[str]:
         )
 
 
-def _validated() -> Iterator[str]:
-    yield (
-        f"By cabochon {__version__}, `cabochon validate --quick`, {len(load())} rules, when it was built: "
-        f"`{reports.EVIDENCE}` says which of them ran, which did not and why, and what they found."
-    )
-    yield "The documents, their cross-references and the real ports of all graphs; the numbers of genai_config.json."
-    yield f"The form v1.8 is not part of this package: validate what `{_CONVERT}` writes."
-
-
 def _clients(full: Full) -> Iterator[str]:
-    yield "None ran when this was built. What ran since, and with what result, stands in `evidence/`, a file for each."
     yield (
         "onnxruntime-genai 0.18 puts two line breaks before and behind the tokens of a medium, where the published "
         "processor puts none: a prompt is another one there."

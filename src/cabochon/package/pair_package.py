@@ -19,8 +19,9 @@ from cabochon.package.drafter_package import drafter_contracts, traced
 from cabochon.package.facts import Digest, DrafterFacts
 from cabochon.package.inference_metadata import ANNOTATED, CANONICAL
 from cabochon.package.layout import GRAPH
-from cabochon.package.metadata_status import METADATA_STATUS, metadata_status
+from cabochon.package.metadata_status import METADATA_STATUS
 from cabochon.package.pair_card import pair_card
+from cabochon.package.pair_status import pair_status
 from cabochon.package.preparing import Prepared
 from cabochon.package.provenance import record, source
 from cabochon.package.side_files import travelling
@@ -82,7 +83,7 @@ class PairPackage:
         }
         sources = {"target": self._target.get("target"), "assistant": source(facts)}
         written = record(sources, replace(facts, digests=digests), own, drafter_contracts(facts.drafter))
-        return {"provenance.json": written, METADATA_STATUS: metadata_status(pair)}
+        return {"provenance.json": written, METADATA_STATUS: pair_status(pair)}
 
     def card(self, facts: DrafterFacts, files: Mapping[str, str]) -> str:
         """See Described."""
