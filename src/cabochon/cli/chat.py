@@ -23,8 +23,8 @@ from cabochon.cli.options import (
     Threads,
     TopK,
     TopP,
-    read_num_draft_tokens,
     read_provider_options,
+    read_request,
 )
 from cabochon.cli.output import print_error, print_json
 from cabochon.cli.run import guessed, print_remarks, say, user_turn
@@ -39,6 +39,7 @@ SHOWN = {"/image": "image", "/audio": "audio", "/video": "video"}
 
 
 def chat(
+    context: typer.Context,
     package: Package,
     system: System = None,
     max_new_tokens: MaxNewTokens = None,
@@ -69,20 +70,8 @@ def chat(
     model = load(
         package, threads=threads, provider=provider, provider_options=provider_options, proposer=proposer
     )
-    options: dict[str, Any] = dict(
-        max_new_tokens=max_new_tokens,
-        greedy=greedy or None,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        seed=seed,
-        speculation=speculation,
-        num_draft_tokens=read_num_draft_tokens(num_draft_tokens),
-    )
     said = [{"role": "system", "content": system}] if system is not None else []
-    if not converse(model, said, options, as_json):
+    if not converse(model, said, read_request(context), as_json):
         raise typer.Exit(1)
 
 

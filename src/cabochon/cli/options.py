@@ -1,7 +1,7 @@
 """Arguments and options that several commands share, each with one name and one meaning."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,8 +31,8 @@ __all__ = [
     "TopP",
     "Videos",
     "read_media",
-    "read_num_draft_tokens",
     "read_provider_options",
+    "read_request",
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")]
@@ -126,9 +126,30 @@ Videos = Annotated[
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on past the end of the answer.")]
 
 
-def read_num_draft_tokens(text: str) -> int | str:
-    """ "4" -> 4, "auto" -> "auto"; what is neither is the runtime's to refuse."""
-    return int(text) if text.isdecimal() else text
+_REQUEST = (
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "seed",
+    "speculation",
+)
+
+
+def read_request(context: typer.Context) -> dict[str, Any]:
+    """What a command was given of the options that `run` and `chat` share, as `Model.generate` takes them.
+
+    A number of draft tokens that is neither a number nor auto is the runtime's to refuse.
+    """
+    given = context.params
+    drafts = given["num_draft_tokens"]
+    return {
+        **{name: given[name] for name in _REQUEST},
+        "greedy": given["greedy"] or None,
+        "num_draft_tokens": int(drafts) if drafts.isdecimal() else drafts,
+    }
 
 
 def read_media(

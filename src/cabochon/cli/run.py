@@ -29,8 +29,8 @@ from cabochon.cli.options import (
     TopP,
     Videos,
     read_media,
-    read_num_draft_tokens,
     read_provider_options,
+    read_request,
 )
 from cabochon.cli.output import print_json
 
@@ -42,6 +42,7 @@ __all__ = ["guessed", "print_remarks", "run", "say", "user_turn"]
 
 
 def run(
+    context: typer.Context,
     package: Package,
     prompt: Annotated[str | None, typer.Option(help="Raw text to go on from.", show_default=False)] = None,
     chat: Annotated[
@@ -84,21 +85,10 @@ def run(
     model = load(
         package, threads=threads, provider=provider, provider_options=provider_options, proposer=proposer
     )
-    options: dict[str, Any] = dict(
-        **({} if chat is not None else attached(media)),
-        max_new_tokens=max_new_tokens,
-        greedy=greedy or None,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        seed=seed,
-        speculation=speculation,
-        num_draft_tokens=read_num_draft_tokens(num_draft_tokens),
-        stop=stop or (),
-        ignore_eos=ignore_eos,
-    )
+    options = read_request(context)
+    options |= {"stop": stop or (), "ignore_eos": ignore_eos}
+    if chat is None:
+        options |= attached(media)
     if prompt is not None:
         asked = model.with_placeholders(prompt, **attached(media))
     found = model.generate(asked, **options) if as_json else say(model, asked, options)
