@@ -1,8 +1,8 @@
 """The embedding of a full package: tokens, with the features of images and sound in the place of their placeholders.
 
-Placeholders are padding to both tables, but their ids are looked up as they come, and rows of padding taken instead: where
-the ids of a look-up are computed, ONNX Runtime's CPU provider takes it into a stretch of operators that it widens to f32,
-with the whole table. E2B's tables in f16 then took 11 GB of memory instead of their file's pages.
+Placeholders are padding to both tables, but their ids are looked up as they come, and rows of padding taken instead:
+where the ids of a look-up are computed, ONNX Runtime's CPU provider takes it into a stretch of operators that it widens
+to f32, with the whole table. E2B's tables in f16 then took 11 GB of memory instead of their file's pages.
 
 Shapes: B batch · S tokens · H hidden · L layers · P per-layer input · F features
 """
