@@ -30,7 +30,7 @@ _WHOLE = """
 """
 _SQUARE = "square = column / k + columns * (row / k)"
 _ROWS = "((g.ReduceMax(row, [1], keepdims=1) + 1) / k)"
-_CUT = "lowest = tokens.positions - window"
+_CUT = "lowest = tokens.positions - how.window"
 _AHEAD = "return inside * (g.GatherElements(ends, number, axis=1) - columns)"
 _BEHIND = """starts = g.ScatterElements(number * 0, number, inside * (1 - before) * columns, axis=1, reduction="max")
     g.behind = inside * (columns - g.GatherElements(starts, number, axis=1))
@@ -74,7 +74,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         DECODER, "gemma4.decoder",
         ("tokens of an image do not see each other", "None if ids is None else ahead(g, ids, vision_ids)", "None"),
         ("tokens of an image see each other on full layers too",
-            "None if layer.window is None else ahead,", "ahead,"),
+            "None if layer.window is None else ahead)", "ahead)"),
         ("all vision tokens are one image", "number = g.CumSum(inside * (1 - before), np.int64(1))",
             "number = g.CumSum(inside * (1 - before), np.int64(1)) * 0 + 1"),
         ("an image sees the token behind it too", _AHEAD, _AHEAD.replace("- columns", "- columns + 1")),
@@ -86,8 +86,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             ("gemma4.decoder", _AHEAD, _BEHIND + _AHEAD),
             ("dialects.standard", _CUT,
-                "window = window if ahead is None else self.Max(self.behind + 1, np.int64(window))\n"
-                "        " + _CUT),
+                "window = how.window if how.ahead is None else self.Max(self.behind + 1, np.int64(how.window))\n"
+                "        " + _CUT.replace("how.", "")),
         ),
     ),
     *_in(

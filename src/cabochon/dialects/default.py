@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabochon.dialects.standard import Cache, Sight, Standard, Tokens
+from cabochon.dialects.standard import Attending, Cache, Sight, Standard, Tokens
 from cabochon.graph import Scope, Value
 
 __all__ = ["Default"]
@@ -36,25 +36,17 @@ class Default(Standard):
         """The tanh form. ai.onnx Gelu has no f16 kernel on the CPU provider: it falls into eleven operators there."""
         return self.microsoft("FastGelu", [x], {}, (x, x.dims))
 
-    def sight(
-        self,
-        tokens: Tokens,
-        past: Value,
-        window: int | None,
-        heads: int,
-        kv_heads: int,
-        ahead: Value | None = None,
-    ) -> Sight:
+    def sight(self, tokens: Tokens, past: Value, how: Attending) -> Sight:
         """True where a token may look, as `Standard` says, and how heads are folded.
 
         The kernel reads the keys once per head. A single token therefore takes the heads that share keys as queries of
         one head; many tokens do not, since then the scores are what costs.
         """
         alone = self.Equal(self.length(tokens.positions), 1)
-        mask = super().sight(tokens, past, window, heads, kv_heads, ahead)
-        queries = self.Where(alone, np.int64(heads // kv_heads), np.int64(1))
+        mask = super().sight(tokens, past, how)
+        queries = self.Where(alone, np.int64(how.heads // how.kv_heads), np.int64(1))
         mask = self.Expand(mask, self.Concat([1, 1], self.Unsqueeze(queries, [0]), [1], axis=0))
-        return Fold(mask, self.Unsqueeze(self.Where(alone, np.int64(kv_heads), np.int64(heads)), [0]))
+        return Fold(mask, self.Unsqueeze(self.Where(alone, np.int64(how.kv_heads), np.int64(how.heads)), [0]))
 
     def attend(self, q: Value, k: Value, v: Value, cache: Cache, sight: Sight) -> tuple[Value, Cache]:
         """softmax(q kᵀ) v over the cache and the new keys and values, which join it.   -> [B, S, N·D]"""

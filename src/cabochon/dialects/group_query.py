@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cabochon.dialects.default import Default
-from cabochon.dialects.standard import Cache, Sight, Standard, Tokens
+from cabochon.dialects.standard import Attending, Cache, Sight, Standard, Tokens
 from cabochon.dialects.targets import WEBGPU_BINDING, layer_table, row_tables
 from cabochon.dialects.written_out import attention
 from cabochon.graph import Scope, Value
@@ -72,20 +72,12 @@ class GroupQuery(Default):
         end = self.Where(everything, self._new, self.Min(self._real, self._new))  # [B, 1]
         return self.Max(end - count + self.Range(np.int64(0), count, np.int64(1)), 0)
 
-    def sight(
-        self,
-        tokens: Tokens,
-        past: Value,
-        window: int | None,
-        heads: int,
-        kv_heads: int,
-        ahead: Value | None = None,
-    ) -> Sight:
+    def sight(self, tokens: Tokens, past: Value, how: Attending) -> Sight:
         """Lengths of the rows in a cache that lost its first entries, or has room for more than there are tokens."""
         columns = self.Min(past + self._new, self._total)
         evicted = self._total - columns
         last_key = self.cast(self.Squeeze(self._real - evicted - 1, [1]), "i32")
-        return Span(tokens.positions, last_key, self.cast(columns, "i32"), evicted, window, ahead)
+        return Span(tokens.positions, last_key, self.cast(columns, "i32"), evicted, how.window, how.ahead)
 
     def heads(self, x: Value, count: int, size: int, norm: Callable[[Value], Value]) -> Value:
         """Split into heads, each normalised.   [B, S, N·D] -> [B, S, N, D]"""

@@ -14,7 +14,7 @@ from cabochon.dialects.looping import Looping
 from cabochon.dialects.surroundings import Surroundings, in_blocks, surroundings
 from cabochon.graph import DTYPES, Scope, Value
 
-__all__ = ["FAR", "Cache", "Sight", "Standard", "Tokens", "Turn"]
+__all__ = ["FAR", "Attending", "Cache", "Sight", "Standard", "Tokens", "Turn"]
 
 Cache = tuple[Value, Value]  # keys and values, [B, kv heads, C, D]
 Turn = Callable[[Value], Value]  # rotates heads by their positions
@@ -24,6 +24,16 @@ Tokens = Any
 Sight = Any
 
 FAR = 1 << 40  # beyond every position: where padding stands
+
+
+@dataclass(frozen=True)
+class Attending:
+    """How a kind of layer attends: its heads, those of its keys, and what they see."""
+
+    heads: int
+    kv_heads: int
+    window: int | None  # keys a token sees, itself included; None where it sees all
+    ahead: Value | None = None  # [B, S] i64: how many tokens further it sees; None where none does
 
 
 @dataclass(frozen=True)
@@ -91,26 +101,18 @@ class Standard(Looping):
         in_order = self.Slice(best, [-1], [np.iinfo(np.int64).min], [1], [-1])
         return self.Where(self.Less(in_order, 0), in_order + self._new, in_order)
 
-    def sight(
-        self,
-        tokens: Tokens,
-        past: Value,
-        window: int | None,
-        heads: int,
-        kv_heads: int,
-        ahead: Value | None = None,
-    ) -> Sight:
-        """True where a token may look: a real token, not further on than `ahead`, within the window.   [B, 1, S, C]
+    def sight(self, tokens: Tokens, past: Value, how: Attending) -> Sight:
+        """True where a token may look: a real token, not further on than `how.ahead`, within the window.   [B, 1, S, C]
 
         Distances are between positions, not columns. A cache may hold fewer entries than there were tokens: it holds
-        the last ones. `ahead` [B, S] is 0 for all where it is not given.
+        the last ones.
         """
         keys = self.Unsqueeze(self.keys(past), [1, 2])  # [B, 1, 1, C]
-        highest = tokens.highest if ahead is None else tokens.highest + ahead
+        highest = tokens.highest if how.ahead is None else tokens.highest + how.ahead
         seen = self.LessOrEqual(keys, self.Unsqueeze(highest, [1, 3]))
-        if window is None:
+        if how.window is None:
             return seen
-        lowest = tokens.positions - window
+        lowest = tokens.positions - how.window
         if tokens.real is not None:
             lowest = self.Where(tokens.real, lowest, np.int64(-1))
         return self.And(seen, self.Greater(keys, self.Unsqueeze(lowest, [1, 3])))

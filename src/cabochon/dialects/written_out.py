@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cabochon.dialects.default import Default
-from cabochon.dialects.standard import FAR, Cache, Sight, Standard, Tokens
+from cabochon.dialects.standard import FAR, Attending, Cache, Sight, Standard, Tokens
 from cabochon.graph import Scope, Tracer, Value
 
 __all__ = ["WebGpuWrittenOut", "WrittenOut", "attention"]
@@ -49,17 +49,9 @@ class WrittenOut(Default):
         super().__init__(name)
         self._clean: dict[str | None, Value] = {}
 
-    def sight(
-        self,
-        tokens: Tokens,
-        past: Value,
-        window: int | None,
-        heads: int,
-        kv_heads: int,
-        ahead: Value | None = None,
-    ) -> Sight:
+    def sight(self, tokens: Tokens, past: Value, how: Attending) -> Sight:
         """As `Standard` says."""
-        mask = Standard.sight(self, tokens, past, window, heads, kv_heads, ahead)
+        mask = Standard.sight(self, tokens, past, how)
         return Seen(mask, self.Less(self.keys(past), FAR))
 
     def borrow(self, q: Value, cache: Cache, sight: Sight) -> Value:

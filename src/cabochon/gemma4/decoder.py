@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cabochon.dialects.standard import Cache, Sight, Standard, Tokens, Turn
+from cabochon.dialects.standard import Attending, Cache, Sight, Standard, Tokens, Turn
 from cabochon.gemma4.config import Layer, TextConfig
 from cabochon.gemma4.geometry import frequencies
 from cabochon.graph import Scope, Value
@@ -128,17 +128,15 @@ def views(
     return {
         kind: View(
             g.rope(tokens.positions, frequencies(c.rope[kind], layer.head_dim), like),
-            g.sight(
-                tokens,
-                held[kind],
-                layer.window,
-                c.heads,
-                layer.kv_heads,
-                None if layer.window is None else ahead,
-            ),
+            g.sight(tokens, held[kind], attending(c, layer, ahead)),
         )
         for kind, layer in c.kinds.items()
     }
+
+
+def attending(c: TextConfig, layer: Layer, ahead: Value | None) -> Attending:
+    """How a layer attends: further than its token on sliding layers alone."""
+    return Attending(c.heads, layer.kv_heads, layer.window, None if layer.window is None else ahead)
 
 
 def block(

@@ -15,7 +15,7 @@ Shapes: B batch · S queries · H hidden · M hidden of the target · V vocabula
 `g` is the graph being written, in the dialect of its target; `w` the checkpoint; `c` the config.
 """
 
-from cabochon.dialects.standard import Cache, Standard, Tokens
+from cabochon.dialects.standard import Attending, Cache, Standard, Tokens
 from cabochon.gemma4.config import FULL, Layer
 from cabochon.gemma4.decoder import View, block, frequencies
 from cabochon.gemma4.drafter_config import Centroids, DrafterConfig
@@ -68,7 +68,7 @@ def view(g: Standard, c: DrafterConfig, layer: Layer, tokens: Tokens, cache: Cac
     window = None if layer.window is None else layer.window + 2
     return View(
         g.rope(tokens.positions, frequencies(text.rope[layer.kind], layer.head_dim), like),
-        g.sight(tokens, held, window, text.heads, layer.kv_heads),
+        g.sight(tokens, held, Attending(text.heads, layer.kv_heads, window)),
     )
 
 
