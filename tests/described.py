@@ -10,7 +10,7 @@ from cabochon.package.filling import trace
 from cabochon.package.kinds import KINDS
 from cabochon.package.order import order
 from cabochon.package.preparing import Prepared, prepare
-from cabochon.package.side_files import MISSABLE
+from cabochon.package.side_files import NEEDED
 from checkpoints import TINY
 
 DIGESTS = {"model.onnx": Digest(10, "aa"), "model.onnx.data": Digest(20, "bb")}
@@ -27,7 +27,7 @@ def facts(
 
 def prepared(source: Path, target: str = "default", precision: str = "f16", model: str = "text") -> Prepared:
     """A checkpoint read for a build, whatever files it lacks."""
-    asked = order(target, precision, "copy", None, MISSABLE, 0, None)
+    asked = order(target, precision, "copy", None, NEEDED, 0, None)
     return prepare(source, KINDS[model], asked, None, Path("nowhere"))
 
 

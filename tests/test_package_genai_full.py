@@ -65,7 +65,9 @@ def test_without_sound_its_processor_is_turned_off(packages: Packages) -> None:
     root = packages("tiny-full")
     full = open_full(root)
     deaf = replace(full, encoders={"image": full.encoders["image"]})
-    model = genai_full(deaf, "CPUExecutionProvider", json.loads((root / "config.json").read_bytes()))["model"]
+    model = genai_full(deaf, "CPUExecutionProvider", json.loads((root / "config.json").read_bytes()), ())[
+        "model"
+    ]
     assert model["speech"] == {"config_filename": ""}
     assert "audio_token_id" not in model and model["image_token_id"] == 8
 

@@ -178,6 +178,7 @@ BREAKS = (
     of("other pooling", processor("image_processor", pooling_kernel_size=2), {"HON027", "HON028"}),
     of("another pooling in the graph", edit_graph(prop("cabochon.pooling_kernel_size", "2"), VISION), {"HON027"}),
     of("more bands", processor("feature_extractor", feature_size=128), {"HON027", "HON028"}),
+    of("a processor that is not understood", processor("image_processor", sharpen=1), {"HON027"}),
     of("a budget of tokens for one of patches", transform("image", "resize", max_patches=70), {"HON028"}),
     of("padding to another length", transform("image", "pad", target_length=70), {"HON028"}),
     of("another hop", transform("audio", "log_mel", hop_length=320), {"HON028"}),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cabochon import files, sums
 from cabochon.errors import CabochonError, PackageError
+from cabochon.media import read_processors, spelled
 from cabochon.metadata import forms, versions, yaml
 from cabochon.metadata.decoder import Decoder, read_decoder
 from cabochon.metadata.document import Document
@@ -163,7 +164,7 @@ def open_full(package: Path) -> Full:
         name: _graph(package, artifact(name)) for name in COMPONENTS if (package / artifact(name)).exists()
     }
     text, generation = read_text_config(config), _object(package, "generation_config.json")
-    processor = _object(package, "processor_config.json")
+    processor = spelled(read_processors(package))
     return read_full(models, text, config, _vocabulary(package, config), generation, processor)
 
 

@@ -39,7 +39,8 @@ class Full:
     """A full package.
 
     `encoders`: that of each medium which the model takes, images first. `tokens`: the ids that config.json gives the
-    placeholders and what stands around them, by its keys. `processor` is processor_config.json. `folder` is where the
+    placeholders and what stands around them, by its keys. `processor` is processor_config.json, spelled out as
+    `cabochon.media.spelled` does. `folder` is where the
     package stands inside another, "" for one that stands alone.
     """
 
@@ -107,7 +108,8 @@ def read_full(
 ) -> Full:
     """The facts of traced or loaded graphs by the names of `COMPONENTS`; an encoder that the model lacks is not there.
 
-    `config` is the text model of `raw`, config.json; `generation` and `processor` are the other two configs. Raises
+    `config` is the text model of `raw`, config.json; `generation` is generation_config.json, `processor` as in
+    `Full`. Raises
     GraphError where a port that one graph needs is no port of another, PackageError where a medium has no processor.
     """
     if missing := [name for name in COMPONENTS[:2] if name not in models]:

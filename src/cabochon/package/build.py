@@ -9,7 +9,7 @@ from typing import Literal
 from cabochon import files
 from cabochon.errors import PackageError
 from cabochon.package.filling import fill, linked_bytes, remarks, written
-from cabochon.package.kinds import DRAFTER, KINDS, TEXT
+from cabochon.package.kinds import DRAFTER, KINDS
 from cabochon.package.order import Order, order
 from cabochon.package.pairing import Parts, fill_pair
 from cabochon.package.preparing import prepare
@@ -56,8 +56,8 @@ def build(
 
     `weights="link"` makes the checkpoint's own files part of the package, as hard links, where the bytes are
     the same, and copies the rest; of a package that was built already it links every file. `license` counts where the
-    source says nothing. `allow_missing` names what may be absent: "tokenizer", "generation_config", "chat_template",
-    "processor". `command` is recorded as given.
+    source says nothing. `allow_missing` names what may be absent: "tokenizer", "generation_config", "chat_template".
+    `command` is recorded as given.
 
     Nothing stands under `out` before everything does. Raises SourceError for the checkpoint, TargetError for
     a target that cannot carry the precision, PackageError for `out`, a full disk, or a pair that does not fit.
@@ -88,7 +88,7 @@ def _check(model: str, assistant: str | Path | None, asked: Order) -> None:
             "logits_to_keep is 1, which fixes it; a target verifies several tokens at once",
             remedy="leave it out: the runtime asks for as many positions as it needs",
         )
-    if model != TEXT.name and asked.logits_to_keep:
+    if model == DRAFTER.name and asked.logits_to_keep:
         raise PackageError(f"logits_to_keep is {asked.logits_to_keep}; a drafter has no such input")
 
 

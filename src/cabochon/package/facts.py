@@ -12,7 +12,7 @@ import onnx_ir as ir
 from cabochon.checkpoint import Checkpoint
 from cabochon.dialects import Target
 from cabochon.gemma4 import DrafterConfig, FullConfig, TextConfig, TextTensors
-from cabochon.media.processors import Processors, read_processors
+from cabochon.media import Processors, read_processors, spelled
 from cabochon.metadata.decoder import Decoder, read_decoder
 from cabochon.metadata.drafter import Drafter, read_drafter
 from cabochon.metadata.full import Full, read_full
@@ -153,7 +153,7 @@ class FullFacts(Facts[FullConfig]):
         """What its documents are derived from: the graphs' ports, the config, the tokenizer's and processors' files."""
         return read_full(
             self.models, self.text, self.checkpoint.config, self.vocabulary,
-            self.object("generation_config.json"), self.object("processor_config.json"),
+            self.object("generation_config.json"), spelled(self.processors),
         )  # fmt: skip
 
 

@@ -57,12 +57,13 @@ class FullPackage:
 
     def documents(self, facts: FullFacts) -> Mapping[str, str]:
         """See Described."""
-        genai = genai_full_text(facts.full, facts.target.provider, facts.checkpoint.config)
+        processors = _processors(facts)
+        genai = genai_full_text(facts.full, facts.target.provider, facts.checkpoint.config, processors)
         return {
-            **_processors(facts),
+            **processors,
             GENAI_CONFIG: genai,
             "provenance.json": full_provenance(facts),
-            METADATA_STATUS: full_status(facts.full),
+            METADATA_STATUS: full_status(facts.full, processors),
         }
 
     def card(self, facts: FullFacts, files: Mapping[str, str]) -> str:

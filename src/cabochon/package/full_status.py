@@ -1,16 +1,17 @@
 """METADATA_STATUS.md of a full package: what each version of the contract says, what it cannot, who has checked it."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from cabochon.metadata.full import Full
 from cabochon.metadata.full_notes import unsaid
+from cabochon.package.genai_full import PROCESSORS
 from cabochon.package.metadata_status import CONVERT, status_page
 
 __all__ = ["full_status"]
 
 
-def full_status(full: Full) -> str:
-    """The text of METADATA_STATUS.md."""
+def full_status(full: Full, processors: Collection[str]) -> str:
+    """The text of METADATA_STATUS.md; `processors` are the processor files that the package has."""
     introduction = (
         "`inference_metadata.yaml` was built in the form v1: one pass of all components. "
         f"`inference_metadata.loop.yaml` is the loop around them. `{CONVERT}` writes the form v1.8. All are derived "
@@ -20,8 +21,10 @@ def full_status(full: Full) -> str:
         "What no version can say": (_sentence(each) for each in unsaid(full)),
         "What v1.8 says otherwise": _v18(full),
     }
-    checked = "The documents, their cross-references and the real ports of all graphs; the numbers of genai_config.json."
-    return status_page(introduction, _stated(full), versions, checked, _clients(full))
+    checked = (
+        "The documents, their cross-references and the real ports of all graphs; the numbers of genai_config.json."
+    )
+    return status_page(introduction, _stated(full), versions, checked, _clients(full, processors))
 
 
 def _sentence(text: str) -> str:
@@ -50,7 +53,13 @@ def _v18(full: Full) -> Iterator[str]:
         )
 
 
-def _clients(full: Full) -> Iterator[str]:
+def _clients(full: Full, processors: Collection[str]) -> Iterator[str]:
+    for medium in full.encoders:
+        if PROCESSORS[medium] not in processors:
+            yield (
+                f"onnxruntime-genai 0.18 cannot prepare {medium}s as processor_config.json says: there is no "
+                f"{PROCESSORS[medium]}, and it is told of none."
+            )
     yield (
         "onnxruntime-genai 0.18 puts two line breaks before and behind the tokens of a medium, where the published "
         "processor puts none: a prompt is another one there."

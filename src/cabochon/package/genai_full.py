@@ -1,15 +1,16 @@
 """genai_config.json of a full package: the four graphs by their ports, and the tokens that stand for media."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from cabochon.media.genai import AUDIO_FILE, IMAGE_FILE
 from cabochon.metadata.full import Full, Medium, Member
 from cabochon.package.genai_config import genai_config
 
-__all__ = ["AUDIO_PROCESSOR", "IMAGE_PROCESSOR", "genai_full", "genai_full_text"]
+__all__ = ["PROCESSORS", "genai_full", "genai_full_text"]
 
-IMAGE_PROCESSOR, AUDIO_PROCESSOR = "image_processor.json", "audio_feature_extraction.json"
+PROCESSORS: dict[Medium, str] = {"image": IMAGE_FILE, "audio": AUDIO_FILE}
 
 _SPEECH = {"audio_embeds": "input_features", "attention_mask": "input_features_mask"}  # its word -> the port
 _TOKENS: dict[Medium, tuple[str, ...]] = {
@@ -18,13 +19,16 @@ _TOKENS: dict[Medium, tuple[str, ...]] = {
 }  # those that it asks for
 
 
-def genai_full_text(full: Full, provider: str, config: Mapping[str, Any]) -> str:
-    """The text of genai_config.json."""
-    return json.dumps(genai_full(full, provider, config), indent=2, ensure_ascii=False) + "\n"
+def genai_full_text(full: Full, provider: str, config: Mapping[str, Any], processors: Collection[str]) -> str:
+    """The text of genai_config.json; see `genai_full`."""
+    return json.dumps(genai_full(full, provider, config, processors), indent=2, ensure_ascii=False) + "\n"
 
 
-def genai_full(full: Full, provider: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of genai_config.json for graphs that run on `provider`; `config` is config.json.
+def genai_full(
+    full: Full, provider: str, config: Mapping[str, Any], processors: Collection[str]
+) -> dict[str, Any]:
+    """The content of genai_config.json for graphs that run on `provider`; `config` is config.json, `processors` are the
+    processor files that the package has.
 
     onnxruntime-genai 0.18 looks for a processor of sound unless `speech.config_filename` is empty. Parts without
     options of their own run where the decoder does.
@@ -34,10 +38,10 @@ def genai_full(full: Full, provider: str, config: Mapping[str, Any]) -> dict[str
     if full.vision:
         parts["vision"] = {
             **_part(full.vision, _alike(full.vision, "inputs")),
-            "config_filename": IMAGE_PROCESSOR,
+            "config_filename": IMAGE_FILE if IMAGE_FILE in processors else "",
         }
     parts["speech"] = (
-        {**_part(full.audio, _SPEECH), "config_filename": AUDIO_PROCESSOR}
+        {**_part(full.audio, _SPEECH), "config_filename": AUDIO_FILE if AUDIO_FILE in processors else ""}
         if full.audio
         else {"config_filename": ""}
     )

@@ -25,7 +25,7 @@ from cabochon.gemma4 import (
     text_tensors,
     text_weights,
 )
-from cabochon.package.side_files import MISSABLE, NEEDED
+from cabochon.package.side_files import NEEDED, PROCESSOR
 from cabochon.recipes import Precision, Recipe
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Config = TextConfig | FullConfig | DrafterConfig
 class Kind:
     """A kind of model.
 
-    `needed`: what of `side_files.MISSABLE` a checkpoint must have. `read`, `tensors` and `weights` are those of
+    `needed`: what `side_files` knows of that a checkpoint must have. `read`, `tensors` and `weights` are those of
     `cabochon.gemma4`, the weights by the folder of their graph, "" for the package's own; `head_sizes` are the ones
     that a target must be able to carry. `spelling` names the module and the class that says what a package of this kind
     holds.
@@ -89,7 +89,13 @@ TEXT = Kind(
     "text", NEEDED, read_text_config, text_tensors, _text_weights, _text_heads, "text_package.TextPackage"
 )
 FULL = Kind(
-    "full", MISSABLE, read_full_config, full_tensors, full_weights, _full_heads, "full_package.FullPackage"
+    "full",
+    (*NEEDED, PROCESSOR),
+    read_full_config,
+    full_tensors,
+    full_weights,
+    _full_heads,
+    "full_package.FullPackage",
 )
 DRAFTER = Kind(
     "drafter",

@@ -7,7 +7,7 @@ from typing import Any
 from cabochon.errors import PackageError, SourceError
 from cabochon.strict_json import parse_object
 
-__all__ = ["MISSABLE", "NEEDED", "media_files", "require", "travelling"]
+__all__ = ["NEEDED", "PROCESSOR", "media_files", "require", "travelling"]
 
 _TOKENIZER = {
     "tokenizer.json": "the tokenizer",
@@ -29,7 +29,7 @@ _PROCESSORS = {
     "video_preprocessor_config.json": "how video is prepared, as older checkpoints say it",
 }
 NEEDED = ("tokenizer", "generation_config", "chat_template")
-MISSABLE = (*NEEDED, "processor")
+PROCESSOR = "processor"  # no package with encoders does without: programs and prompts follow it
 
 
 def travelling(files: Mapping[str, Path]) -> dict[str, str]:
@@ -51,16 +51,17 @@ def require(
     SourceError for a file that would travel and that no runtime could read.
     """
     for name in allowed:
-        if name not in MISSABLE:
-            raise PackageError(f"allow_missing names {name!r}; expected one of {', '.join(MISSABLE)}")
+        if name not in NEEDED:
+            raise PackageError(f"allow_missing names {name!r}; expected one of {', '.join(NEEDED)}")
     missing = {name: what for name, what in _missing(files, _check(files)) if name in needed}
     refused = [name for name in missing if name not in allowed]
     if refused:
+        allowable = " ".join(f"--allow-missing {name}" for name in refused if name in NEEDED)
         raise PackageError(
             "the checkpoint has no " + ", no ".join(missing[name] for name in refused),
             at="checkpoint",
-            remedy="copy them from the base model into its folder, or build with "
-            + " ".join(f"--allow-missing {name}" for name in refused),
+            remedy="copy them from the base model into its folder"
+            + (f", or build with {allowable}" if allowable else ""),
         )
     return tuple(f"the package has no {missing[name]}" for name in missing)
 
@@ -74,7 +75,7 @@ def _missing(files: Mapping[str, Path], template: str | None) -> Iterator[tuple[
         yield "chat_template", "chat template (chat_template.jinja, or in tokenizer_config.json)"
 
     if "processor_config.json" not in files and "preprocessor_config.json" not in files:
-        yield "processor", "processor_config.json"
+        yield PROCESSOR, "processor_config.json"
 
 
 def _check(files: Mapping[str, Path]) -> str | None:

@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cabochon.errors import ConfigError
+from cabochon.media import read_processors, spelled
+from cabochon.media.processors import FILES
 from cabochon.metadata.ports import Port
 from cabochon.validation.caches import named
 from cabochon.validation.graph import Graph
 from cabochon.validation.opened import FED, LOOKUP, Opened
 
-__all__ = ["COMPONENTS", "MEDIA", "Assembled", "Joint", "assembled"]
+__all__ = ["COMPONENTS", "MEDIA", "Assembled", "Joint", "assembled", "not_understood"]
 
 COMPONENTS = {
     name: f"{name}/model.onnx" for name in ("decoder", "embedding", "vision_encoder", "audio_encoder")
@@ -38,7 +41,8 @@ class Joint:
 
 @dataclass(frozen=True)
 class Assembled:
-    """The graphs that are there by the name of their component; `config` and `processor` are the files of that name."""
+    """The graphs that are there by the name of their component; `config` is config.json, `processor` what the package's
+    processor files say, defaults too, and {} where they are not understood."""
 
     graphs: Mapping[str, Graph]
     config: Mapping[str, Any]
@@ -82,4 +86,20 @@ def assembled(package: Opened) -> Assembled | None:
     if FED not in package.files and LOOKUP not in package.files:
         return None
     graphs = {name: package.graphs[path] for name, path in COMPONENTS.items() if path in package.graphs}
-    return Assembled(graphs, package.json("config.json") or {}, package.json("processor_config.json") or {})
+    said = _processors(package)
+    return Assembled(graphs, package.json("config.json") or {}, {} if isinstance(said, ConfigError) else said)
+
+
+def not_understood(package: Opened) -> ConfigError | None:
+    """What is wrong with the files that say how media are prepared."""
+    said = _processors(package)
+    return said if isinstance(said, ConfigError) else None
+
+
+def _processors(package: Opened) -> Mapping[str, Any] | ConfigError:
+    if not any(name in package.files for name in FILES):
+        return {}
+    try:
+        return spelled(read_processors(package.root))
+    except ConfigError as error:
+        return error

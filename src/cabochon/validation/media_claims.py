@@ -7,7 +7,7 @@ import numpy as np
 
 from cabochon.metadata.document import Preprocessing
 from cabochon.metadata.vocabulary import special_names
-from cabochon.validation.assembled import COMPONENTS, Assembled, assembled
+from cabochon.validation.assembled import COMPONENTS, Assembled, assembled, not_understood
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
 from cabochon.validation.opened import Opened
@@ -88,6 +88,8 @@ def processor_differs(package: Opened) -> Iterator[Found]:
     found = assembled(package)
     if found is None:
         return
+    if error := not_understood(package):
+        yield Found(error.at, error.message, "what this version knows how to prepare")
     pooling = found.described("vision_encoder").get("pooling_kernel_size")
     if found.patch:
         for name in ("image_processor", "video_processor"):

@@ -1,0 +1,78 @@
+"""Full packages of checkpoints whose processor files say less, or other things, than the published ones."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cabochon
+from cabochon.errors import PackageError
+from cabochon.validation import validate
+from packages import TINY, Packages
+
+
+def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A copy of the checkpoint with other words about its processors."""
+    shutil.copytree(TINY / "target", folder, copy_function=shutil.copyfile)
+    file = folder / "processor_config.json"
+    said = json.loads(file.read_text())
+    change(said)
+    file.write_text(json.dumps(said))
+    return folder
+
+
+def least(said: dict[str, Any]) -> None:
+    """What differs from transformers' defaults, and nothing else."""
+    pixels = {"patch_size": 4, "max_soft_tokens": 70}
+    said |= {"image_processor": pixels, "video_processor": pixels, "feature_extractor": {"feature_size": 16}}
+
+
+def test_what_processors_leave_unsaid_is_transformers_default(packages: Packages, tmp_path: Path) -> None:
+    """The same programs as of the file that says all of it."""
+    built = cabochon.build(
+        changed(tmp_path / "source", least), tmp_path / "p", model="full", precision="f32"
+    ).path
+    for name in ("inference_metadata.yaml", "image_processor.json", "audio_feature_extraction.json"):
+        assert (built / name).read_bytes() == (packages("tiny-full") / name).read_bytes(), name
+    assert not validate(built, quick=True).findings
+
+
+def test_what_another_runtime_cannot_prepare_is_left_out_and_said(tmp_path: Path) -> None:
+    def otherwise(said: dict[str, Any]) -> None:
+        said["image_processor"] |= {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+        said["feature_extractor"]["input_scale_factor"] = 2.0
+
+    built = cabochon.build(
+        changed(tmp_path / "source", otherwise), tmp_path / "p", model="full", precision="f32"
+    ).path
+    said = json.loads((built / "genai_config.json").read_text())["model"]
+    assert said["vision"]["config_filename"] == said["speech"]["config_filename"] == ""
+    assert (
+        not (built / "image_processor.json").exists()
+        and not (built / "audio_feature_extraction.json").exists()
+    )
+    status = (built / "METADATA_STATUS.md").read_text()
+    assert (
+        "cannot prepare images as processor_config.json says" in status and "cannot prepare audios" in status
+    )
+    assert not validate(built, quick=True).findings
+
+
+def test_a_package_of_the_last_logits_alone(tmp_path: Path) -> None:
+    built = cabochon.build(
+        TINY / "target", tmp_path / "p", model="full", precision="f32", logits_to_keep=1
+    ).path
+    assert not validate(built, quick=True).errors
+    whole = cabochon.load(built, threads=1).generate([2, 5, 6], greedy=True, max_new_tokens=4)
+    assert len(whole.ids) == 4
+
+
+def test_no_full_package_without_a_processor(tmp_path: Path) -> None:
+    source = changed(tmp_path / "source", least)
+    (source / "processor_config.json").unlink()
+    with pytest.raises(PackageError, match=r"the checkpoint has no processor_config\.json") as raised:
+        cabochon.build(source, tmp_path / "p", model="full")
+    assert raised.value.remedy == "copy them from the base model into its folder"
