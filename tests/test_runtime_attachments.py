@@ -143,7 +143,7 @@ def test_a_part_names_its_source_in_several_ways(whole: Model, key: str):
         ({"type": "video", "path": "/nowhere/a.mp4"}, "videos[0] /nowhere/a.mp4: cannot be read"),
         ({"type": "image", "image": np.zeros((4, 4), np.int64)}, "images[0]"),
         ({"type": "image", "url": "data:image/png,abc"}, "images[0]: 'data:image/png'; expected data:"),
-        ({"type": "image", "base64": "%"}, "expected data:...;base64,..."),
+        ({"type": "image", "base64": "%"}, "what follows 'data:;base64' is no base64"),
         ({"type": "audio", "audio": Medium.encoded("vision_encoder", np.zeros((1, 64)))}, "features of the vision"),
     ],
 )  # fmt: skip

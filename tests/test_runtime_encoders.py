@@ -102,13 +102,25 @@ SOUND, MASK = np.zeros((1, 40, 16), np.float32), np.ones((1, 40), bool)
         ("encode_audio", (SOUND, MASK[:, :9]), "input_features_mask: (1, 9); expected (1, 40)"),
         ("encode_audio", (SOUND, ~MASK), "input_features_mask[0]: a clip of padding alone"),
         ("encode_audio", (SOUND, MASK.astype(np.float32)), "input_features_mask: float32"),
-        ("encode_audio", (SOUND[..., :5], MASK), "failed in a step"),
+        ("encode_audio", (SOUND[..., :5], MASK), "input_features, input_features_mask: onnxruntime"),
+        ("encode_images", (PIXELS, PLACES + 3), "give what this package's processor made"),
+        ("encode_images", (PIXELS, PLACES - [0, 1]), "pixel_position_ids[0]: one of x and y is below 0"),
+        ("encode_images", (PIXELS * np.nan, PLACES), "pixel_values[0]: holds NaN or infinities"),
+        ("encode_audio", (SOUND + np.inf, MASK), "input_features[0]: holds NaN or infinities"),
     ],
 )
 def test_arrays_are_refused(packages: Packages, method: str, arrays: Any, message: str):
     with pytest.raises(RequestError) as caught:
         getattr(packages.model("tiny-full"), method)(*arrays)
     assert message in str(caught.value)
+
+
+def test_what_stands_in_padding_may_be_anything(packages: Packages):
+    model = packages.model("tiny-full")
+    pixels, places = np.full((1, 18, 48), np.nan, np.float32), np.full((1, 18, 2), -1)
+    pixels[:, :9], places[:, :9] = 0.5, np.stack(np.meshgrid(np.arange(3), np.arange(3)), -1).reshape(9, 2)
+    (one,) = model.encode_images(pixels, places)
+    assert one.tokens == 1 and np.isfinite(one.features).all()
 
 
 @pytest.mark.parametrize(("frames", "tokens"), [(40, 10), (41, 11), (44, 11), (1, 1)])

@@ -38,6 +38,13 @@ def test_what_is_taken(name: str, value: Any, expected: Any):
     assert type(found) is type(expected)
 
 
+def test_an_error_holds_no_file():
+    """A picture's bytes in the place of a list of pictures."""
+    with pytest.raises(RequestError, match="expected a list of images") as caught:
+        read("images", bytes(1 << 20))
+    assert len(str(caught.value)) < 500
+
+
 NO_NUMBERS = ("hot", "1", True, [1], float("nan"), float("inf"), 10**400, 1j)
 REFUSED = [
     *((name, value) for name in ("temperature", "top_p", "min_p", "repetition_penalty") for value in NO_NUMBERS),
@@ -65,7 +72,8 @@ REFUSED = [
 def test_what_is_refused(name: str, value: Any):
     with pytest.raises(RequestError) as caught:
         read(name, value)
-    assert (caught.value.at, caught.value.message) == (name, f"{value!r}; expected {KINDS[name].expected}")
+    found = repr(value) if len(repr(value)) <= 200 else f"{repr(value)[:200]}..."
+    assert (caught.value.at, caught.value.message) == (name, f"{found}; expected {KINDS[name].expected}")
 
 
 def test_a_files_entry_is_an_error_of_the_package():

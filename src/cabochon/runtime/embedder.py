@@ -48,7 +48,7 @@ class Lookup:
 
     def feeds(self, rows: Sequence[Sequence[int]], ids: np.ndarray) -> dict[str, ort.OrtValue]:
         """See Embedder. Raises RequestError for a soft token."""
-        if any(soft_tokens(rows)):
+        if list(soft_tokens(rows)):
             raise text_alone("prompt")
         return {"input_ids": ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(ids))}
 

@@ -13,7 +13,7 @@ from cabochon.runtime.encoders import PORTS, Encoders
 from cabochon.runtime.folder import Folder
 from cabochon.runtime.ports import DTYPES, REBUILD, Ports
 from cabochon.runtime.session import Session, peek
-from cabochon.runtime.soft import AUDIO, VISION, soft_tokens
+from cabochon.runtime.soft import AUDIO, VISION, SoftToken, soft_tokens
 
 AT = f"{EMBEDDING}/model.onnx"
 ENCODERS = {"image": VISION, "video": VISION, "audio": AUDIO}
@@ -72,7 +72,7 @@ class Embedding:
         if not bare.any():
             return ids
         for place in np.argwhere(bare):
-            bare[*place] = not any(soft_tokens([[rows[place[0]][place[1]]]]))
+            bare[*place] = not isinstance(rows[place[0]][place[1]], SoftToken)
         return np.where(bare, self._padding, ids)
 
     def check(self, ports: Ports) -> None:

@@ -62,7 +62,7 @@ class Encoders:
     def _encode(self, group: Sequence[Medium]) -> None:
         encoder, port = group[0].encoder, PORTS[group[0].encoder]
         arrays = {name: np.stack([m.arrays[name] for m in group]) for name in INPUTS[encoder]}
-        made, _ = self._graph(encoder).run(arrays, {}, [port], {})
+        made = self._run(encoder, arrays, port)
         features, ends = made[port], np.cumsum([m.tokens for m in group])
         if len(features) != ends[-1]:
             raise PackageError(
@@ -72,6 +72,17 @@ class Encoders:
             )
         for medium, rows in zip(group, np.split(features, ends[:-1]), strict=True):
             medium.features = rows.copy()  # what a run gave back may be the session's own memory
+
+    def _run(self, encoder: str, arrays: Mapping[str, np.ndarray], port: str) -> Mapping[str, np.ndarray]:
+        graph = self._graph(encoder)
+        try:
+            return graph.run(arrays, {}, [port], {})[0]
+        except RequestError as error:
+            raise RequestError(
+                error.message,
+                at=", ".join(arrays),
+                remedy="give what this package's processor made, of whole images and clips; where memory is short less",
+            ) from error
 
     def _graph(self, encoder: str) -> Graph:
         if encoder not in self._graphs:
@@ -89,8 +100,15 @@ class Encoders:
     def _image(self, pixels: np.ndarray, places: np.ndarray, k: int, n: int) -> Medium:
         """Without its padding, which costs as much as patches do."""
         real = (places >= 0).all(1)
+        if ((places >= 0).any(1) != real).any():
+            raise RequestError(
+                "one of x and y is below 0, the other is not; expected both for padding, or neither",
+                at=f"pixel_position_ids[{n}]",
+                remedy="give what the processor made",
+            )
         if not real.any():
             raise RequestError("an image of padding alone", at=f"pixel_position_ids[{n}]")
+        _finite(pixels[real], f"pixel_values[{n}]")
         cells = np.unique(places[real] // k, axis=0)
         if int(real.sum()) == len(cells) * k * k:
             pixels, places = pixels[real], places[real]
@@ -100,6 +118,7 @@ class Encoders:
         """The encoder keeps every fourth frame's mask."""
         if not mask.any():
             raise RequestError("a clip of padding alone", at=f"input_features_mask[{n}]")
+        _finite(sound[mask], f"input_features[{n}]")
         return self._kept(AUDIO, (sound, mask), int(mask[::2][::2].sum()))
 
     def _kept(self, encoder: str, arrays: Sequence[np.ndarray], tokens: int) -> Medium:
@@ -147,6 +166,14 @@ def _array(given: Any, dtype: type[np.generic], rank: int, at: str) -> np.ndarra
             remedy="give what the processor made",
         )
     return array.astype(dtype, copy=False)
+
+
+def _finite(array: np.ndarray, at: str) -> None:
+    """What stands in padding may be anything."""
+    if not np.isfinite(array).all():
+        raise RequestError(
+            "holds NaN or infinities; expected numbers", at=at, remedy="give what the processor made"
+        )
 
 
 def _same(expected: tuple[int, ...], found: tuple[int, ...], at: str) -> None:

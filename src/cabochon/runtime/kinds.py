@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cabochon.errors import PackageError, RequestError
+from cabochon.runtime.parts import shown
 
 MOST = 2**63 - 1
 MOST_DRAFT_TOKENS = 64
@@ -39,7 +40,7 @@ def read(name: str, value: Any, file: str | None = None) -> Any:
     try:
         return KINDS[name].read(value)
     except (TypeError, ValueError, OverflowError):
-        found = f"{value!r}; expected {KINDS[name].expected}"
+        found = f"{shown(value)}; expected {KINDS[name].expected}"
     if file is None:
         raise RequestError(found, at=name, remedy="change the value or leave it out")
     raise PackageError(found, at=f"{file}: {name}", remedy="correct the file or take the entry out")

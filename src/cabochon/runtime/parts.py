@@ -12,7 +12,7 @@ SOURCES = ("path", "url", "base64")  # beside a key that is called as the kind i
 def check(message: Any, at: str, kinds: Sequence[str]) -> None:
     """Raise RequestError for what is no message, or has a part of another kind than text and `kinds`."""
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise RequestError(f"{message!r}; expected an object with 'role' and 'content'", at=at)
+        raise RequestError(f"{shown(message)}; expected an object with 'role' and 'content'", at=at)
     content = message.get("content")
     if not isinstance(content, str | list | tuple | None):
         raise RequestError(f"content is {type(content).__name__}; expected text or a list of parts", at=at)
@@ -27,7 +27,7 @@ def check(message: Any, at: str, kinds: Sequence[str]) -> None:
 
 
 def shown(part: Any) -> str:
-    """A part for an error, without what fills a screen."""
+    """What was given, for an error, without what fills a screen."""
     text = repr(part)
     return text if len(text) <= 200 else f"{text[:200]}..."
 

@@ -10,7 +10,7 @@ from cabochon.runtime.attachments import Attachments, Given
 from cabochon.runtime.chat import Chat
 from cabochon.runtime.embedder import Embedder, Lookup
 from cabochon.runtime.folder import Folder
-from cabochon.runtime.parts import Message, separated
+from cabochon.runtime.parts import Message, separated, shown
 from cabochon.runtime.request import Request
 from cabochon.runtime.soft import SoftToken
 from cabochon.runtime.tokens import Tokens, unused_character
@@ -54,7 +54,7 @@ class Prompts:
         if not isinstance(prompt, Sequence | np.ndarray) or isinstance(
             prompt, bytes | bytearray | memoryview
         ):
-            raise RequestError(f"{prompt!r}; expected text, messages or token ids", at="prompt")
+            raise RequestError(f"{shown(prompt)}; expected text, messages or token ids", at="prompt")
         prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else list(prompt)
         if prompt and all(isinstance(p, Mapping) for p in prompt):
             return self._of_messages(prompt, request)
@@ -96,7 +96,7 @@ class Prompts:
     def _check(self, token: Any, at: str) -> None:
         known = isinstance(token, int | np.integer) and not isinstance(token, bool)
         if not known or not 0 <= token < self._vocabulary:
-            raise RequestError(f"{token!r}; expected a token id from 0 to {self._vocabulary - 1}", at=at)
+            raise RequestError(f"{shown(token)}; expected a token id from 0 to {self._vocabulary - 1}", at=at)
 
 
 def lacking(file: str, instead: str) -> RequestError:

@@ -104,11 +104,11 @@ def _opened(source: Any) -> Any:
     if not isinstance(source, str) or not source.startswith("data:"):
         return source
     head, _, body = source.partition(",")
+    if not head.endswith(";base64"):
+        raise RequestError(f"{head[:60]!r}; expected data:...;base64,...", remedy="give a path or bytes")
     try:
-        if not head.endswith(";base64"):
-            raise ValueError
         return base64.b64decode(body, validate=True)
     except (ValueError, binascii.Error) as error:
         raise RequestError(
-            f"{head[:60]!r}; expected data:...;base64,...", remedy="give a path or bytes"
+            f"what follows {head[:60]!r} is no base64: {error}", remedy="give a path or bytes"
         ) from error
