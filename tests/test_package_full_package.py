@@ -70,6 +70,40 @@ def test_a_package_of_the_last_logits_alone(tmp_path: Path) -> None:
     assert len(whole.ids) == 4
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value", "message"),
+    [
+        (
+            "image_processor",
+            "patch_size",
+            8,
+            "image_processor.patch_size: is 8; expected 4, as vision_config has it",
+        ),
+        (
+            "video_processor",
+            "pooling_kernel_size",
+            2,
+            "video_processor.pooling_kernel_size: is 2; expected 3",
+        ),
+        (
+            "feature_extractor",
+            "feature_size",
+            128,
+            "feature_size: is 128; expected 16, as the audio tower has it",
+        ),
+    ],
+)
+def test_processors_of_another_checkpoint(
+    tmp_path: Path, section: str, key: str, value: int, message: str
+) -> None:
+    """Said of the file, and not as a fault of what was written."""
+    source = changed(tmp_path / "source", lambda said: said[section].update({key: value}))
+    with pytest.raises(PackageError) as raised:
+        cabochon.build(source, tmp_path / "p", model="full")
+    assert message in str(raised.value) and raised.value.at.startswith("processor_config.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
 def test_no_full_package_without_a_processor(tmp_path: Path) -> None:
     source = changed(tmp_path / "source", least)
     (source / "processor_config.json").unlink()

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cabochon.errors import TargetError
-from cabochon.gemma4 import trace_full
+from cabochon.errors import PackageError, TargetError
+from cabochon.gemma4 import FullConfig, trace_full
+from cabochon.media import Processors
 from cabochon.media.genai import AUDIO_FILE, IMAGE_FILE, audio_feature_extraction_json, image_processor_json
 from cabochon.package.facts import FullFacts
 from cabochon.package.full_card import full_card
@@ -40,9 +41,7 @@ class FullPackage:
             known.checkpoint, known.config, known.tensors, models, order.target, order.precision, known.license, {}, (),
             order.logits_to_keep, order.command,
         )  # fmt: skip
-        assert (
-            facts.processors
-        )  # a file of them that means nothing is said now, not when all weights are written
+        _require_fitting(facts.processors, known.config)  # now, not when all weights are written
         return facts
 
     def contract(self, facts: FullFacts) -> Mapping[str, bytes]:
@@ -87,6 +86,32 @@ class FullPackage:
     def summed(self) -> Mapping[str, str]:
         """See Described."""
         return {}
+
+
+def _require_fitting(given: Processors, config: FullConfig) -> None:
+    """Raise PackageError where processors prepare media otherwise than the encoders of `config` take them."""
+    for name, processor in (("image_processor", given.image), ("video_processor", given.video)):
+        if processor and config.vision:
+            for key in ("patch_size", "pooling_kernel_size"):
+                _require(
+                    f"{name}.{key}",
+                    getattr(processor.patching, key),
+                    getattr(config.vision, key),
+                    "vision_config",
+                )
+    if given.audio and config.audio:
+        _require(
+            "feature_extractor.feature_size", given.audio.log_mel.bands, config.audio.mels, "the audio tower"
+        )
+
+
+def _require(key: str, found: int, expected: int, of: str) -> None:
+    if found != expected:
+        raise PackageError(
+            f"is {found}; expected {expected}, as {of} has it",
+            at=f"processor_config.json: {key}",
+            remedy="take processor_config.json and the weights from one checkpoint",
+        )
 
 
 def _processors(facts: FullFacts) -> dict[str, str]:
