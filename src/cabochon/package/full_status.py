@@ -21,7 +21,10 @@ def full_status(full: Full, processors: Collection[str]) -> str:
         "What no version can say": (_sentence(each) for each in unsaid(full)),
         "What v1.8 says otherwise": _v18(full),
     }
-    checked = "The documents, their cross-references and the real ports of all graphs; the numbers of genai_config.json."
+    checked = (
+        "The documents, their cross-references and the real ports of all graphs; "
+        "the numbers of genai_config.json."
+    )
     return status_page(introduction, _stated(full), versions, checked, _clients(full, processors))
 
 
