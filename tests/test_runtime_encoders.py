@@ -145,6 +145,24 @@ def test_another_number_of_features_is_a_fault(packages: Packages):
         model.session.embedder.encode([medium])
 
 
+@pytest.mark.parametrize("width", [32, 128])
+def test_features_of_another_package(packages: Packages, width: int):
+    """As many numbers as several rows of this package would have are not taken for them."""
+    one = Medium.encoded(VISION, np.ones((4, width), np.float32))
+    with pytest.raises(
+        RequestError, match=rf"vision_encoder: features of shape \(4, {width}\); expected \(4, 64\)"
+    ):
+        packages.model("tiny-full").generate("<|image|>", images=[one], max_new_tokens=1)
+
+
+@pytest.mark.parametrize(("kind", "token"), [("image", 30), ("image", 13), ("speech", 8)])
+def test_soft_tokens_of_another_package(packages: Packages, kind: str, token: int):
+    """Their rows would stand nowhere, and others would move up."""
+    one = Medium.encoded(VISION, np.ones((4, 64), np.float32))
+    with pytest.raises(RequestError, match=rf"prompt: a soft token of {kind} with id {token}; expected"):
+        packages.model("tiny-full").generate([2, *one.soft(kind, token), 5], max_new_tokens=1)
+
+
 def test_a_model_that_hears_nothing(packages: Packages, tmp_path: Path):
     """The 31B kind has no audio tower: neither a component nor a placeholder."""
     model = packages.model("big-full")

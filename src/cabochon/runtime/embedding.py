@@ -1,12 +1,12 @@
 """The embedding of a full package: token ids, and features in the place of placeholders, to what its decoder takes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
-from cabochon.errors import PackageError
+from cabochon.errors import PackageError, RequestError
 from cabochon.runtime.components import EMBEDDING, number, open_component, width
 from cabochon.runtime.embedder import MADE
 from cabochon.runtime.encoders import PORTS, Encoders
@@ -58,6 +58,7 @@ class Embedding:
         """See Embedder. Media are encoded here if they were not before."""
         tokens = list(soft_tokens(rows))
         self.encode([token.medium for token in tokens])
+        self._require_own(tokens)
         fed = np.ascontiguousarray(self._without_bare(rows, ids))
         arrays = {"input_ids": fed}
         for encoder, port in self._features.items():
@@ -65,6 +66,24 @@ class Embedding:
             arrays[port.name] = np.asarray(features, self._dtype).reshape(-1, self._hidden)
         _, made = self._graph.run(arrays, {}, [], dict.fromkeys(self._made))
         return {**made, "input_ids": ort.OrtValue.ortvalue_from_numpy(fed)}
+
+    def _require_own(self, tokens: Iterable[SoftToken]) -> None:
+        """Raise RequestError for soft tokens of another package: neither their ids nor their rows would be noticed."""
+        for token in tokens:
+            if self.placeholders.get(token.kind) != int(token):
+                raise RequestError(
+                    f"a soft token of {token.kind} with id {int(token)}; expected {self.placeholders.get(token.kind)}",
+                    at="prompt",
+                    remedy="take the placeholders of this package",
+                )
+        for medium in {token.medium for token in tokens}:
+            shape = () if medium.features is None else medium.features.shape
+            if shape != (medium.tokens, self._hidden):
+                raise RequestError(
+                    f"features of shape {shape}; expected {(medium.tokens, self._hidden)}",
+                    at=medium.encoder,
+                    remedy="encode them with this package",
+                )
 
     def _without_bare(self, rows: Sequence[Sequence[int]], ids: np.ndarray) -> np.ndarray:
         """The ids with padding where a placeholder stands for nothing."""

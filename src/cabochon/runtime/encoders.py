@@ -81,7 +81,7 @@ class Encoders:
             raise RequestError(
                 error.message,
                 at=", ".join(arrays),
-                remedy="give what this package's processor made, of whole images and clips; where memory is short less",
+                remedy="give what this package's processor made, of whole images and clips, or less at once",
             ) from error
 
     def _graph(self, encoder: str) -> Graph:
