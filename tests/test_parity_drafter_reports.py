@@ -45,7 +45,7 @@ def row(off: float = 0.0, chained: float = 0.0, **answered: Any) -> Row:
     run = Run(TOKENS, ROUNDS, 4)
     answer = Answer(NOTHING, NOTHING, TOKENS, (1.0, 1.0, 1.0))
     reference = Assisted(answer, Run(TOKENS, ROUNDS[:2], 3), run, ())
-    figures = Speculation("drafter", 6, 3, 3, [1, 1, 1], 3, 0.7, 0, 0.1, 0.2)
+    figures = Speculation("drafter", 6, 3, 3, [], [1, 1, 1], 3, 0.7, 0, 0.1, 0.2)
     plain = Generated(TOKENS, TOKENS, (), 0.0)
     made = replace(Answered(plain, run, figures, reference), **answered)
     rounds = tuple(round(n, off, chained) for n in range(len(ROUNDS)))

@@ -3,13 +3,14 @@
 import pytest
 
 from cabochon.runtime.draft_length import Round
-from cabochon.runtime.tally import Tally
+from cabochon.runtime.tally import Counts, Tally
 
 
 def test_figures():
     rounds = [Round(4, 4, 4, 0.5, 1.0), Round(4, 1, 2, 0.5, 1.0), Round(0, 0, 0, 0.0, 0.5)]
     did = Tally("drafter", rounds, read_again=1, again_seconds=0.25).figures(tokens=9)
     assert (did.proposed, did.accepted, did.rejected) == (8, 5, 3)
+    assert did.rounds == [Counts(4, 4, 0), Counts(4, 1, 3), Counts(0, 0, 0)]
     assert did.accepted_per_round == [1, 1, 0, 0, 1]
     assert (did.target_calls, did.tokens_per_target_call) == (4, 2.0)
     assert (did.drafter_seconds, did.target_seconds, did.read_again) == (1.0, 2.75, 1)

@@ -8,11 +8,21 @@ ENOUGH = 16
 
 
 @dataclass(frozen=True)
+class Counts:
+    """Of one round. `proposed` = `accepted` + `rejected`."""
+
+    proposed: int
+    accepted: int
+    rejected: int
+
+
+@dataclass(frozen=True)
 class Speculation:
     """Figures of one answer. `proposed` = `accepted` + `rejected`; what was proposed behind its end is rejected.
 
-    `accepted_per_round[n]` is the number of rounds that kept n proposals. `target_calls` are the steps of the target
-    after the prompt, `tokens_per_target_call` the tokens after the first by them. `read_again` counts tokens that were
+    `rounds` are those of each round, in order; `accepted_per_round[n]` is the number of rounds that kept n proposals.
+    `target_calls` are the steps of the target after the prompt, `tokens_per_target_call` the tokens after the first by
+    them. `read_again` counts tokens that were
     fed once more, one by one, because a choice between two nearly equal logits hung on it (docs/speculation.md).
     """
 
@@ -20,6 +30,7 @@ class Speculation:
     proposed: int
     accepted: int
     rejected: int
+    rounds: list[Counts]
     accepted_per_round: list[int]
     target_calls: int
     tokens_per_target_call: float
@@ -55,6 +66,7 @@ class Tally:
             proposed=proposed,
             accepted=accepted,
             rejected=proposed - accepted,
+            rounds=[Counts(r.proposed, r.accepted, r.proposed - r.accepted) for r in self.rounds],
             accepted_per_round=[sum(r.accepted == n for r in self.rounds) for n in range(longest + 1)],
             target_calls=calls,
             tokens_per_target_call=max(tokens - 1, 0) / calls if calls else 0.0,
