@@ -156,14 +156,14 @@ def operator(name: str) -> Callable[[Path], object]:
 
 
 def default(value: int) -> Callable[[Path], object]:
-    """The canonical workflow feeds `logits_to_keep` a value of its own, which it calls the default."""
+    """The canonical workflow feeds `logits_to_keep` what a request says, and states a default for the others."""
 
     def change(document: dict[str, Any]) -> None:
-        next(steps(document, "invoke"))["inputs"]["logits_to_keep"] = "package.keep"
-        workflow(document)["inputs"]["package.keep"] = {
+        next(steps(document, "invoke"))["inputs"]["logits_to_keep"] = "request.keep"
+        workflow(document)["inputs"]["request.keep"] = {
             "contract": {"dtype": "int64", "rank": 0, "shape": []},
             "role": {"kind": "opaque"},
-            "source": {"kind": "literal"},
+            "source": {"kind": "request"},
             "required": False,
             "default": value,
         }

@@ -45,7 +45,7 @@ def test_a_good_package_in_bf16(packages: Packages) -> None:
 def test_what_is_converted_is_good_too(packages: Packages, source: str, tmp_path: Path) -> None:
     """The pass over the prompt runs on caches that are empty, before there are cells."""
     convert_package(packages(source), tmp_path / "served", "v1.8")
-    assert not validate(tmp_path / "served", quick=True).findings
+    assert not validate(tmp_path / "served", execute=True).findings
 
 
 def test_a_good_package_runs(packages: Packages) -> None:

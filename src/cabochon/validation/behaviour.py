@@ -328,12 +328,12 @@ def _readers(made: Bench, owner: Driven) -> Iterator[Decoder]:
 
 
 def _stated(made: Bench, one: Driven) -> dict[str, np.ndarray]:
-    """The defaults that the workflow states for the ports of a decoder."""
+    """The defaults that the workflow states for the ports of a decoder; a literal is fed every time, and is none."""
     found = dict[str, np.ndarray]()
     for step in (step for d in described(made.package) for _, step in d.invocations if d.name == CANONICAL):
         for port, value in step.inputs.items() if step.component == one.decoder.name else ():
             given = made.workflow.inputs.get(value)
-            if given and given.default is not None:
+            if given and given.default is not None and given.source.kind != "literal":
                 dtype = one.decoder.runner.graph.ports.inputs[port].dtype
                 found[port] = constant(given.default, given.contract.shape, dtype, lambda _: 1)
     return found
