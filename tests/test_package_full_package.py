@@ -110,3 +110,26 @@ def test_no_full_package_without_a_processor(tmp_path: Path) -> None:
     with pytest.raises(PackageError, match=r"the checkpoint has no processor_config\.json") as raised:
         cabochon.build(source, tmp_path / "p", model="full")
     assert raised.value.remedy == "copy them from the base model into its folder"
+
+
+def test_ids_that_are_not_the_tokenizers_are_said_before_anything_is_written(tmp_path: Path):
+    source = changed(tmp_path / "source", lambda said: None)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"image_token_id": 20}))
+    with pytest.raises(PackageError, match=r"is 20; the tokenizer has '<\|image\|>' at 8") as caught:
+        cabochon.build(source, tmp_path / "out", model="full", license="apache-2.0")
+    assert caught.value.at == "config.json: image_token_id" and not (tmp_path / "out").exists()
+
+
+def test_a_medium_that_nobody_prepares_is_remarked_on(tmp_path: Path):
+    source = changed(tmp_path / "source", lambda said: said.pop("video_processor"))
+    built = cabochon.build(source, tmp_path / "out", model="full", license="apache-2.0")
+    assert [line for line in built.remarks if "video" in line] == [
+        "the processors' files do not say how to prepare video: cabochon takes none as files"
+    ]
+
+
+def test_what_is_unusual_of_sound_is_said_where_no_version_can_say_it(tmp_path: Path):
+    source = changed(tmp_path / "source", lambda said: said["feature_extractor"].update(preemphasis=0.5))
+    built = cabochon.build(source, tmp_path / "out", model="full", license="apache-2.0").path
+    assert "preemphasis 0.5" in (built / "METADATA_STATUS.md").read_text()

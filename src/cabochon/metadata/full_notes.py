@@ -67,6 +67,9 @@ def _around(tokens: Mapping[str, int], inner: str, *outer: str) -> str:
     return f"{tokens[inner]}{between}"
 
 
+_UNUSUAL = {"preemphasis": 0.0, "input_scale_factor": 1.0, "per_bin_mean": None, "per_bin_stddev": None}
+
+
 def _sound(said: Mapping[str, Any]) -> Iterator[str]:
     half = said.get("frame_length", 0) // 2
     yield (
@@ -74,6 +77,10 @@ def _sound(said: Mapping[str, Any]) -> Iterator[str]:
         f"and the logarithm is natural, of the sum with mel_floor, {said.get('mel_floor')}. mel_floor, min_frequency "
         "and max_frequency are keys of processor_config.json."
     )
+    if others := [
+        f"{key} {said[key]}" for key, usual in _UNUSUAL.items() if said.get(key, usual) not in (None, usual)
+    ]:
+        yield f"what else is done to a recording: {', '.join(others)}."
 
 
 def _notes(full: Full) -> Iterator[tuple[Path, tuple[str, ...]]]:

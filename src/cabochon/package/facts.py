@@ -58,6 +58,11 @@ class Facts(ABC, Generic[C]):
         """The layers of the model."""
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know of the model."""
+        return self.text.remarks
+
+    @property
     def caveat(self) -> str | None:
         """What to know before running it, of its target in its precision."""
         return self.target.caveat(self.precision.name)
@@ -142,6 +147,20 @@ class FullFacts(Facts[FullConfig]):
     def contracts(self) -> dict[str, Any]:
         """See `cabochon.package.contracts`."""
         return contracts(self.text, self.checkpoint.config, self.model) | towers(self.config)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """See Facts. A medium that nobody says how to prepare is not taken as files."""
+        given = {
+            "image": self.processors.image,
+            "video": self.processors.video,
+            "audio": self.processors.audio,
+        }
+        mute = [name for name in self.config.tokens if given[name] is None]
+        said = (
+            f"the processors' files do not say how to prepare {', '.join(mute)}: cabochon takes none as files"
+        )
+        return (*self.text.remarks, *([said] if mute else []))
 
     @cached_property
     def processors(self) -> Processors:

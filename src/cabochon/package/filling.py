@@ -68,7 +68,7 @@ def trace(known: Prepared) -> "Facts[Any]":
 def remarks(facts: "Facts[Any]", layout: Layouts, license: str | None) -> Iterator[str]:
     """What to know of a package that was built."""
     yield from facts.checkpoint.remarks
-    yield from facts.text.remarks
+    yield from facts.remarks
     if caveat := facts.caveat:
         yield f"{facts.precision.name} on {facts.target.name}: {caveat}"
     yield from copied(layout)

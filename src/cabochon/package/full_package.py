@@ -42,6 +42,7 @@ class FullPackage:
             order.logits_to_keep, order.command,
         )  # fmt: skip
         _require_fitting(facts.processors, known.config)  # now, not when all weights are written
+        _require_tokens(facts)
         return facts
 
     def contract(self, facts: FullFacts) -> Mapping[str, bytes]:
@@ -103,6 +104,18 @@ def _require_fitting(given: Processors, config: FullConfig) -> None:
         _require(
             "feature_extractor.feature_size", given.audio.log_mel.bands, config.audio.mels, "the audio tower"
         )
+
+
+def _require_tokens(facts: FullFacts) -> None:
+    """Raise PackageError where config.json and the tokenizer have different ids for a token that stands for media."""
+    for name, number in facts.config.tokens.items():
+        token = facts.vocabulary and facts.vocabulary.special.get(name)
+        if token and token.id != number:
+            raise PackageError(
+                f"is {number}; the tokenizer has {token.content!r} at {token.id}",
+                at=f"config.json: {name}_token_id",
+                remedy="take config.json and the tokenizer's files from one checkpoint",
+            )
 
 
 def _require(key: str, found: int, expected: int, of: str) -> None:
