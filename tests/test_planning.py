@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from bench.building import BUILD
+from bench.building import build
 from bench.checkpoints import header
-from bench.watch import python
 from huggingface_hub import constants
 
 import cabochon
@@ -164,7 +163,7 @@ def test_a_build_takes_less_memory_than_planned_and_than_one_tensor(tmp_path: Pa
         file.truncate(file.tell() + sum(2 * slot.elements for slot in slots))  # sparse: zeros without blocks
     plan = cabochon.plan(source)
     assert plan.largest[0].nbytes == 320_000_000 > BUILD_MEMORY
-    run = python(BUILD, str(source), str(tmp_path / "out"), "default", "f16")
+    run = build(source, tmp_path / "out", "f16")
     data = tmp_path / "out" / "model.onnx.data"
     assert data.stat().st_size > BUILD_MEMORY
     data.unlink()
