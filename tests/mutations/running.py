@@ -27,7 +27,11 @@ _USERS: dict[str, tuple[tuple[Any, str], ...]] = {
     "gemma4.audio": ((_TRACE, "audio_encoder"),),
     "gemma4.clipped": ((cabochon.gemma4.vision, "linear"), (cabochon.gemma4.audio, "linear")),
     "gemma4.embedding": ((_TRACE, "embedding"),),
-    "gemma4.decoder": ((_TRACE, "fed_decoder"), (cabochon.gemma4.embedding, "per_layer_inputs")),
+    "gemma4.decoder": (
+        (_TRACE, "fed_decoder"),
+        (cabochon.gemma4.embedding, "per_layer_inputs"),
+        (cabochon.gemma4.embedding, "layer_rows"),
+    ),
     "dialects.standard": ((Standard, "sight"),),
 }
 

@@ -21,7 +21,6 @@ def _in(component: str, module: str, *mistakes: tuple[str, str, str]) -> tuple[M
     return tuple(Mutation(component, what, ((module, right, wrong),)) for what, right, wrong in mistakes)
 
 
-_PAD = "g.Where(here, text.pad_token_id, tokens)"
 _TURNED = "by_x, by_y = (g.rope(g.Gather(places, axis, axis=2), turns, like) for axis in (0, 1))"
 _WHOLE = """
     angles = [g.Unsqueeze(g.cast(g.Gather(places, axis, axis=2), "f32"), [2]) * g.constant(turns) for axis in (0, 1)]
