@@ -43,13 +43,13 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Record
     known: dict[Any, Recorded] = {}
 
     def once(
-        target: Any, assistant: Any, prompts: Any, *, precision: str, folder: Path, **more: Any
+        target: Any, assistant: Any, prompts: Any, prepared: Any, *, precision: str, folder: Path, **more: Any
     ) -> Recorded:
         key = (target.root, assistant.root, precision, tuple(prompts))
         if key not in known:
             folder = tmp_path_factory.mktemp("recorded")
             known[key] = record_assisted(
-                target, assistant, prompts, precision=precision, folder=folder, **more
+                target, assistant, prompts, prepared, precision=precision, folder=folder, **more
             )
         return known[key]
 
