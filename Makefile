@@ -28,7 +28,7 @@ parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live,
 	@$(PYTEST) tests/test_parity_openvino.py tests/test_gemma4_audio_openvino.py
 
 clients: $(VENV)/ready-clients  ## the tests that run packages with onnx-genai and onnxruntime-genai
-	@$(PYTEST) -n 2 --dist loadgroup -m clients $(ARGS)
+	@$(PYTEST) -n 2 --dist loadfile -m clients $(ARGS)
 
 lint: $(VENV)/ready-lint  ## ruff, pyright, the order of imports
 	@$(BIN)/ruff check -q .

@@ -32,10 +32,9 @@ def served(package: Path, folder: Path, **how: object) -> Path:
 
 
 # with `--dist loadgroup` all tests of a package run in one process, which probes it once
-GROUPED = [pytest.param(each, marks=pytest.mark.xdist_group("-".join(each))) for each in ALL]
 
 
-@pytest.fixture(scope="module", params=GROUPED, ids="-".join)
+@pytest.fixture(scope="module", params=ALL, ids="-".join)
 def tried(request: pytest.FixtureRequest, packages: Packages) -> Probes:
     return probe(packages(*request.param), seconds=120)
 

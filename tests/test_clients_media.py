@@ -20,11 +20,10 @@ ALL = [
     ("big-full", "default", "f32"),
     ("big-full", "cuda", "f32"),
 ]
-GROUPED = [pytest.param(each, marks=pytest.mark.xdist_group("-".join(each))) for each in ALL]
 HEARS = "tiny-full"  # the other one takes no sound
 
 
-@pytest.fixture(scope="module", params=GROUPED, ids="-".join)
+@pytest.fixture(scope="module", params=ALL, ids="-".join)
 def tried(request: pytest.FixtureRequest, packages: Packages) -> tuple[str, Probes]:
     return request.param[0], probe(packages(*request.param), seconds=120)
 
