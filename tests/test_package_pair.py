@@ -16,6 +16,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from bench.checkpoints import ROOT, header
+from bench.watch import python
 from ruamel.yaml import YAML
 
 import cabochon
@@ -24,6 +26,7 @@ import drafters
 from cabochon import sums
 from cabochon.checkpoint import open_checkpoint
 from cabochon.errors import GraphError, PackageError, UnsupportedError
+from cabochon.gemma4.layout import layout
 from cabochon.metadata import forms
 from cabochon.metadata.folder import convert_package
 from cabochon.package.token_embedding import token_embedding
@@ -419,3 +422,32 @@ def test_a_fault_of_the_target_is_one_of_the_pair(pair: Path, tmp_path: Path):
     found = cabochon.validate(package, quick=True, ignore=("FIL",)).errors
     assert {finding.code for finding in found} >= {"ATT003"}
     assert all(finding.at.startswith("target/") for finding in found)
+
+
+MEMORY = """
+import sys
+sys.path.insert(0, sys.argv[2])
+import onnxruntime as ort
+from bench.watch import status
+before = status()["RssAnon"]
+session = ort.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+session.run(None, {"input_ids": [[5, 1_999_999]]})
+print(status()["RssAnon"] - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the anonymous memory from /proc")
+def test_the_table_is_looked_up_in_the_targets_own_file(tmp_path: Path) -> None:
+    """256 MB of rows in f16: their pages are the file's, and no copy of them is made."""
+    source = checkpoints.copy(tmp_path / "source", vocab_size=2_000_000, hidden_size_per_layer_input=0)
+    slots = layout(json.loads((source / "config.json").read_text()))
+    with (source / "model.safetensors").open("wb") as file:
+        file.write(header(json.loads((source / "config.json").read_text()), slots))
+        file.truncate(file.tell() + sum(2 * slot.elements for slot in slots))  # sparse: zeros without blocks
+    target = cabochon.build(source, tmp_path / "target", precision="f16", license="apache-2.0").path
+    proto = onnx.load(target / "model.onnx", load_external_data=False)
+    graph = tmp_path / "token_embedding.onnx"
+    graph.write_bytes(token_embedding(proto, "target", 64).SerializeToString())
+    taken = python(MEMORY, str(graph), str(ROOT)).said
+    (target / "model.onnx.data").unlink()
+    assert taken < 30_000_000, f"{taken:,} bytes"
