@@ -1,15 +1,22 @@
 """Full packages of checkpoints whose processor files say less, or other things, than the published ones."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
+from PIL import Image
 
 import cabochon
+from cabochon import files
 from cabochon.errors import PackageError
+from cabochon.gemma4 import COMPONENTS
+from cabochon.package import writer
 from cabochon.validation import validate
 from packages import TINY, Packages
 
@@ -133,3 +140,50 @@ def test_what_is_unusual_of_sound_is_said_where_no_version_can_say_it(tmp_path: 
     source = changed(tmp_path / "source", lambda said: said["feature_extractor"].update(preemphasis=0.5))
     built = cabochon.build(source, tmp_path / "out", model="full", license="apache-2.0").path
     assert "preemphasis 0.5" in (built / "METADATA_STATUS.md").read_text()
+
+
+def test_a_file_that_all_graphs_link_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Path] = []
+    real = writer.sha256
+    monkeypatch.setattr(writer, "sha256", lambda path, advance: hashed.append(path) or real(path, advance))
+    source = changed(tmp_path / "source", lambda said: None)
+    built = cabochon.build(
+        source, tmp_path / "p", model="full", precision="bf16", weights="link", license="apache-2.0"
+    )
+    data = [built.path / name / "model.onnx.data" for name in COMPONENTS]
+    assert built.linked and all(file.samefile(source / "model.safetensors") for file in data)
+    assert len(hashed) == 1
+    assert not cabochon.validate(built.path).errors
+
+
+def test_where_no_links_can_be_made_the_shared_table_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "hard_link", lambda source, name: "the file system has no links")
+    built = cabochon.build(TINY / "target", tmp_path / "p", model="full", license="apache-2.0").path
+    tables = [built / name / "model.embed_tokens.weight.data" for name in ("decoder", "embedding")]
+    assert not tables[0].samefile(tables[1]) and tables[0].read_bytes() == tables[1].read_bytes()
+    assert not cabochon.validate(built).errors
+
+
+@pytest.mark.parametrize(("without", "medium"), [("audio_config", "image"), ("vision_config", "audio")])
+def test_the_usage_of_the_card_runs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    without: str,
+    medium: str,
+) -> None:
+    """Of a model that sees, and of one that only hears."""
+    source = changed(tmp_path / "source", lambda said: None)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {without: None}))
+    built = cabochon.build(source, tmp_path / "p", model="full", precision="f32", license="apache-2.0").path
+    card = (built / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    assert f'"type": "{medium}"' in code and f"--{medium} FILE" in card
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (40, 30), "teal").save("photo.jpg")
+    soundfile.write("speech.wav", np.linspace(-0.5, 0.5, 8000), 16_000)
+    exec(compile(code.replace("PACKAGE", str(built)), "README.md", "exec"), {})
+    assert capsys.readouterr().out.strip()

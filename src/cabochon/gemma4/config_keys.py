@@ -24,7 +24,7 @@ _CLASSIFIERS = "concerns classifiers"
 _NO_TOKENS = "saved with every config; an encoder has no tokens"
 _LOADING = "concerns how transformers loads or returns things"
 _TOKENS = "token ids are read from generation_config.json and the tokenizer, at run time"
-_MEDIA = "concerns images, video or audio; a text model has none"
+_MEDIA = "concerns images, video or sound: read for a full package, and by itself no part of a text model"
 _DTYPE = "the dtype of each tensor is read from its header"
 _MOE = "checked to be absent: mixture of experts"
 

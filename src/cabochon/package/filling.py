@@ -47,12 +47,10 @@ def _weights(
     known: Prepared, layouts: Layouts, folder: Path, progress: Progress, graphs: "Future[Any]"
 ) -> dict[str, Digest]:
     """Write the weights of every graph; the digests of their files by path."""
-    written: dict[str, Written] = {}
-    digests: dict[str, Digest] = {}
+    written, digests = Written(), dict[str, Digest]()
     for name, layout in layouts.parts.items():
         recipes = _unless_failed(graphs, known.recipes[name])
         found = write_files(recipes, layout, folder / name, progress, written)
-        written |= {file: Written(folder / name / file, digest) for file, digest in found.items()}
         digests |= {inside(name, file): digest for file, digest in found.items()}
     return digests
 

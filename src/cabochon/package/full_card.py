@@ -15,12 +15,10 @@ _USAGE = """\
 import cabochon
 
 model = cabochon.load("PACKAGE")
-answer = model.generate([{"role": "user", "content": [
-    {"type": "image", "image": "photo.jpg"},
-    {"type": "text", "text": "What is in this picture?"},
-]}], max_new_tokens=64)
-print(answer.text)
+said = [{{"role": "user", "content": [{part}, {{"type": "text", "text": "What is this?"}}]}}]
+print(model.generate(said, max_new_tokens=64).text)
 ```"""
+_IMAGE, _AUDIO = '{"type": "image", "image": "photo.jpg"}', '{"type": "audio", "audio": "speech.wav"}'
 
 
 def full_card(facts: FullFacts, files: Mapping[str, str]) -> str:
@@ -28,7 +26,7 @@ def full_card(facts: FullFacts, files: Mapping[str, str]) -> str:
     sections = {
         "Components": table(("Component", "What it is"), _components(facts)),
         "Truthful graph contracts": table(("Contract", "Value"), _contract_rows(facts)),
-        "Usage": _USAGE,
+        "Usage": _USAGE.format(part=_IMAGE if facts.config.vision else _AUDIO),
         "Runtime notes": bullets(_runtime_notes(facts)),
         "Limits": bullets(decoder_limits(facts)),
         "Evidence": EVIDENCE,
@@ -98,4 +96,5 @@ def _runtime_notes(facts: FullFacts) -> Iterator[str]:
             "tokens of an image are fed in one call."
         )
     yield from decoder_notes(facts)
-    yield "`cabochon run PACKAGE --image FILE --prompt ...` and `cabochon.load(PACKAGE).generate(...)` do all of this."
+    option = "image" if facts.config.vision else "audio"
+    yield f"`cabochon run PACKAGE --{option} FILE --chat ...` and `cabochon.load(PACKAGE).generate(...)` do all this."

@@ -2,9 +2,9 @@
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import Protocol
@@ -48,10 +48,11 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Written:
-    """A file of weights that stands, and its digest."""
+    """The files of weights that other graphs of the package have already: `twins` by name, where each lies and its
+    digest; `linked` the digests of files of the checkpoint."""
 
-    path: Path
-    digest: Digest
+    twins: dict[str, tuple[Path, Digest]] = field(default_factory=dict[str, tuple[Path, Digest]])
+    linked: dict[Path, Digest] = field(default_factory=dict[Path, Digest])
 
 
 class Silent:
@@ -72,15 +73,14 @@ def write_files(
     layout: Layout,
     stage: Path,
     progress: Progress,
-    twins: Mapping[str, Written] | None = None,
+    before: Written,
 ) -> dict[str, Digest]:
     """The files of weights in `stage` and their digests. Those that are linked stand there already; what they
     hold is hashed, and checked as what is written: TensorError for what is no finite number.
 
-    `twins`: the files that another graph of the package has already; they get another name here.
+    What stands `before` is neither hashed nor written again, and what comes is added to it.
     """
-    linked = {name: (stage / name).stat().st_size for name in layout.links}
-    digests = {name: Digest(n, sha256(stage / name, progress.advance)) for name, n in linked.items()}
+    digests = {name: _linked(stage / name, file, before, progress) for name, file in layout.links.items()}
     ours, apart = _parted(weights, layout)
     if layout.data is None:
         deque(_blocks(ours, layout), maxlen=0)
@@ -90,13 +90,24 @@ def write_files(
     for weight in apart:
         alone = layout.alone(weight.name)
         name = alone.places[weight.name].location
-        if twin := (twins or {}).get(name):
-            if files.hard_link(twin.path, stage / name) is not None:
-                files.copy(twin.path, stage / name)
-            digests[name] = twin.digest
+        if name in before.twins:
+            twin, digests[name] = before.twins[name]
+            if files.hard_link(twin, stage / name) is not None:
+                files.copy(twin, stage / name)
         else:
             digests[name] = Digest(alone.nbytes, write_weights([weight], alone, stage / name, progress))
+            before.twins[name] = stage / name, digests[name]
     return digests
+
+
+def _linked(path: Path, source: Path, before: Written, progress: Progress) -> Digest:
+    """The digest of a linked file, of which several graphs may have a name."""
+    nbytes = path.stat().st_size
+    if source in before.linked:
+        progress.advance(nbytes)
+    else:
+        before.linked[source] = Digest(nbytes, sha256(path, progress.advance))
+    return before.linked[source]
 
 
 def _parted(weights: Iterable[Weight], layout: Layout) -> tuple[Iterator[Weight], list[Weight]]:
