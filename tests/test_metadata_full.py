@@ -263,7 +263,7 @@ def test_graphs_that_do_not_fit(packages: Packages, component: str, old: str, me
 
 def test_a_medium_without_a_processor(packages: Packages) -> None:
     models = loaded(packages)
-    with pytest.raises(PackageError, match="takes audios") as raised:
+    with pytest.raises(PackageError, match="takes audio input") as raised:
         assembled(models, feature_extractor={})
     assert raised.value.at == "processor_config.json: feature_extractor"
     with pytest.raises(PackageError, match="no graph of embedding"):

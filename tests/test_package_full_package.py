@@ -63,7 +63,8 @@ def test_what_another_runtime_cannot_prepare_is_left_out_and_said(tmp_path: Path
     )
     status = (built / "METADATA_STATUS.md").read_text()
     assert (
-        "cannot prepare images as processor_config.json says" in status and "cannot prepare audios" in status
+        "cannot prepare image input as processor_config.json says" in status
+        and "cannot prepare audio input" in status
     )
     assert not validate(built, quick=True).findings
 

@@ -143,7 +143,7 @@ def _check(full: Full) -> None:
         _fits(encoder.ports.outputs, embedding.inputs, features(medium), encoder.artifact)
         if not full.section(medium):
             raise PackageError(
-                f"the model takes {medium}s, and nothing says how they become tensors",
+                f"the model takes {medium} input, and nothing says how it becomes tensors",
                 at=f"processor_config.json: {_SECTIONS[medium]}",
                 remedy="take the checkpoint with its processor_config.json",
             )

@@ -58,7 +58,7 @@ def _clients(full: Full, processors: Collection[str]) -> Iterator[str]:
     for medium in full.encoders:
         if PROCESSORS[medium] not in processors:
             yield (
-                f"onnxruntime-genai 0.18 cannot prepare {medium}s as processor_config.json says: there is no "
+                f"onnxruntime-genai 0.18 cannot prepare {medium} input as processor_config.json says: there is no "
                 f"{PROCESSORS[medium]}, and it is told of none."
             )
     yield (
