@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from broken import Break, check, copied, edit_weight, place, resum
+from cabochon.validation import scan
 from cabochon.validation.opened import open_package
 from cabochon.validation.scan import _BLOCK, FORMATS, Tally
 from packages import SOURCES, Packages
@@ -104,3 +105,16 @@ def test_a_weight_that_spans_blocks_is_seen_whole(packages: Packages, tmp_path: 
         assert set(scan.digests) == {
             p.relative_to(package).as_posix() for p in package.rglob("*") if p.is_file()
         }
+
+
+def test_a_file_of_several_names_is_read_once(packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of a full package: of decoder and embedding. Its weights are looked at under both names."""
+    package, read = packages("tiny-full"), list[Path]()
+    real = scan._read
+    monkeypatch.setattr(scan, "_read", lambda path, *rest: read.append(path) or real(path, *rest))
+    found = open_package(package).scan
+    tables = [f"{name}/model.embed_tokens.weight.data" for name in ("decoder", "embedding")]
+    assert len(read) == len(found.digests) - 1
+    assert found.digests[tables[0]] == found.digests[tables[1]]
+    places = {place.location: tally for place, tally in found.tallies.items() if place.location in tables}
+    assert set(places) == set(tables) and all(tally.nonzero for tally in places.values())

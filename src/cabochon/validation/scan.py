@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,14 +72,24 @@ class Scan:
 
 
 def scan(package: "Opened") -> Scan:
-    """Read every file of the package once, in order. A few blocks are in memory at a time."""
+    """Read every file of the package once, in order, whatever names it has. A few blocks are in memory at a time."""
     tallies = {place: Tally() for place in places(package) if place.dtype in FORMATS}
     digests = dict[str, str]()
     with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(1) as looking:
-        for name in package.files:
-            here = sorted((p for p in tallies if p.location == name), key=lambda p: p.offset)
-            digests[name] = _read(package.path(name), here, tallies, hashing, looking)
+        for names in _files(package):
+            here = sorted((p for p in tallies if p.location in names), key=lambda p: p.offset)
+            digest = _read(package.path(names[0]), here, tallies, hashing, looking)
+            digests |= dict.fromkeys(names, digest)
     return Scan(digests, tallies)
+
+
+def _files(package: "Opened") -> Iterable[list[str]]:
+    """The names of each file: graphs that need the same weights have links to one."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for name in package.files:
+        stat = package.path(name).stat()
+        found.setdefault((stat.st_dev, stat.st_ino), []).append(name)
+    return found.values()
 
 
 def _read(
