@@ -49,7 +49,7 @@ def _introduction(facts: DrafterFacts, target: Mapping[str, Any]) -> str:
         [
             f"# {target.get('name')} with {facts.name}: ONNX pair ({facts.precision.name}, {facts.target.name})",
             "",
-            "A Gemma 4 text decoder and the drafter that proposes tokens to it, as ONNX graphs with their weights.",
+            "A Gemma 4 model and the drafter that proposes tokens to it, as ONNX graphs with their weights.",
             "",
             f"- **Target**: `{name}`{revision} ({target.get('license')}), in `target/`: a package of its own",
             *made(facts),

@@ -124,7 +124,9 @@ def number(graph: Graph, key: str) -> int | None:
     value = graph.metadata.get(PREFIX + key)
     if value is None or value.isdecimal():
         return None if value is None else int(value)
-    raise PackageError(f"{PREFIX}{key} is {value!r}; expected a whole number", at="metadata", remedy=REBUILD)
+    name = graph.metadata.get(f"{PREFIX}model")
+    what = f"{PREFIX}{key} is {value!r}; expected a whole number"
+    raise PackageError(what, at=f"{name}/{GRAPH}: metadata", remedy=REBUILD)
 
 
 def width(port: Argument) -> int:
