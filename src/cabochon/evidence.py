@@ -10,9 +10,15 @@ from typing import Any
 
 from cabochon import files, sums
 
-__all__ = ["identity", "versions", "write"]
+__all__ = ["activations", "identity", "versions", "write"]
 
 _LIBRARIES = ("cabochon", "numpy", "onnx", "onnxruntime", "tokenizers")
+
+
+def activations(metadata: Mapping[str, str]) -> str | None:
+    """The type of a graph's ports and activations, "f32", "f16" or "bf16", by its properties: its precision, but where
+    weights are quantized. None where they do not say."""
+    return metadata.get("cabochon.activations", metadata.get("cabochon.precision"))
 
 
 def versions(*more: str) -> dict[str, str]:

@@ -1,0 +1,20 @@
+"""How a target wants weights in blocks."""
+
+from dataclasses import dataclass
+
+__all__ = ["Storage"]
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What a target's kernels take.
+
+    `activations`: the type that ports and activations have where weights are in blocks and the recipe leaves it open,
+    "f32" or "f16". `symmetric`: 4-bit weights go without zero points where the recipe leaves that open. `across`: what
+    is multiplied is stored [in, out], the blocks down the columns, else [out, in]. `methods`: those that it can carry.
+    """
+
+    activations: str
+    symmetric: bool = False
+    across: bool = False
+    methods: frozenset[str] = frozenset({"k-quant", "round"})
