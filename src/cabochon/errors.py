@@ -6,6 +6,7 @@ CabochonError
 │   ├── TensorError      a tensor is missing, unknown, or not what the config promises
 │   └── UnsupportedError a kind of checkpoint that is refused by name
 ├── TargetError          this target cannot carry this model or precision
+├── PackingError         numbers cannot be stored in blocks as asked
 ├── GraphError           a graph being traced is wrong (a fault of ours)
 ├── PackageError         a package cannot be written or read
 │   └── MetadataError    its inference metadata cannot be read, or cannot be written in another form
@@ -19,6 +20,7 @@ __all__ = [
     "GraphError",
     "MetadataError",
     "PackageError",
+    "PackingError",
     "ParityError",
     "RequestError",
     "SourceError",
@@ -59,6 +61,10 @@ class UnsupportedError(SourceError):
 
 class TargetError(CabochonError):
     """This target cannot carry this model or precision."""
+
+
+class PackingError(CabochonError):
+    """Numbers cannot be stored in blocks as asked."""
 
 
 class GraphError(CabochonError):

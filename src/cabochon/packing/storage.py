@@ -17,4 +17,4 @@ class Storage:
     activations: str
     symmetric: bool = False
     across: bool = False
-    methods: frozenset[str] = frozenset({"k-quant", "round"})
+    methods: frozenset[str] = frozenset()

@@ -1,0 +1,170 @@
+"""Scale and zero point of blocks, in numpy: lane by lane in f32, in the order in which kernel.c does it.
+
+Letters: x numbers [block, lanes], w their weights, s scales, z zero points, d = code - zero point, r = 1 / s.
+Everything per block is an array [lanes]; sums go through a block from its first number to its last, so that a
+block's bytes depend on nothing else. Blocks are brought to about 1 by a power of two, which changes no digit.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .scheme import Scheme
+
+__all__ = ["STEPS", "Fit", "deviations", "fit", "stored"]
+
+# Steps by which a range may be cut to the codes: 15 + step levels over it, so that 15 codes cut its ends off.
+STEPS = np.arange(-1, 5, 0.75, dtype=np.float32)
+_MARGIN = np.float32(1 - 2.0**-16)  # more than sums in f32 lose: what we call smaller is smaller
+_ROUND = np.float32(1.5 * 2**23)  # adding and subtracting it rounds |x| < 2**22 to the nearest, ties to even
+_F16_MAX = np.float32(65504)
+_F16_NORMAL = np.float32(2.0**-14)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was found: scales as they are stored, zero points, code - zero point [block, lanes], all f32."""
+
+    s: np.ndarray
+    z: np.ndarray
+    d: np.ndarray
+
+
+def fit(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None) -> Fit:
+    """The best fit that is known; `values` and `importance` f32 [block, lanes]."""
+    up, down = _powers(np.abs(values).max(axis=0))
+    x = values * down
+    low, high = np.minimum(x.min(axis=0), 0), np.maximum(x.max(axis=0), 0)
+    s, z = _plain(low, high, scheme, up, down)
+    d = deviations(x, s, z, scheme)
+    if scheme.method == "k-quant":
+        w = _weights(x, importance)
+        best_s, best_z = _search(x, w, low, high, scheme)
+        best_s = stored(best_s * up, scheme) * down
+        best_d = deviations(x, best_s, best_z, scheme)
+        better = _error(x, w, best_s, best_d) < _error(x, w, s, d) * _MARGIN
+        if importance is None:
+            one = np.ones_like(x)
+            better &= _error(x, one, best_s, best_d) < _error(x, one, s, d) * _MARGIN
+        s, z, d = np.where(better, best_s, s), np.where(better, best_z, z), np.where(better, best_d, d)
+    return Fit(s * up, z, d)
+
+
+def deviations(x: np.ndarray, s: np.ndarray, z: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """code - zero point of the nearest codes, ties to even; 0 where the scale is 0."""
+    ratio = np.where(s == 0, np.float32(0), x / np.where(s == 0, np.float32(1), s))
+    return _nearest(ratio, z, scheme)
+
+
+def stored(s: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """f32 rounded to the type of scales: 11 binary digits, none below 2**-24, nothing above 65504."""
+    if scheme.scales == "f32":
+        return s
+    size = np.abs(s)
+    bits = size.view(np.uint32)
+    normal = ((bits + 0xFFF + ((bits >> 13) & 1)) & 0xFFFFE000).astype(np.uint32).view(np.float32)
+    small = (size + np.float32(0.5)) - np.float32(0.5)
+    return np.copysign(np.minimum(np.where(size < _F16_NORMAL, small, normal), _F16_MAX), s)
+
+
+def _powers(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """2**e and 2**-e of the exponents of `size`; e from -126 to 126, so that both are normal numbers."""
+    e = np.clip((size.view(np.int32) >> 23) - 127, -126, 126).astype(np.int32)
+    return ((127 + e) << 23).view(np.float32), ((127 - e) << 23).view(np.float32)
+
+
+def _plain(
+    low: np.ndarray, high: np.ndarray, scheme: Scheme, up: np.ndarray, down: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """From the range alone. Symmetric: what is largest becomes the lowest code, which has one step more."""
+    if scheme.symmetric:
+        largest = np.where(high >= -low, high, low)
+        return stored(largest / np.float32(-scheme.middle) * up, scheme) * down, _middles(low, scheme)
+    s = stored((high - low) / np.float32(scheme.top) * up, scheme) * down
+    z = _clipped(-low / np.where(s == 0, np.float32(1), s), np.float32(0), np.float32(scheme.top))
+    return s, np.where(s == 0, _middles(low, scheme), z)
+
+
+def _middles(like: np.ndarray, scheme: Scheme) -> np.ndarray:
+    return np.full_like(like, scheme.middle)
+
+
+def _weights(x: np.ndarray, importance: np.ndarray | None) -> np.ndarray:
+    w = np.sqrt(_sum(x * x) * np.float32(1 / len(x))) + np.abs(x)
+    return w if importance is None else w * importance
+
+
+def _search(
+    x: np.ndarray, w: np.ndarray, low: np.ndarray, high: np.ndarray, scheme: Scheme
+) -> tuple[np.ndarray, np.ndarray]:
+    """The scale and zero point with the least Σw(sd - x)², of the codes of all candidates and best scales for them.
+
+    For given d the best s is Σwdx / Σwd², and the error then Σwx² - (Σwdx)² / Σwd².
+    """
+    gain, best_s, best_z = np.zeros_like(low), np.zeros_like(low), _middles(low, scheme)
+    for r, z in _candidates(low, high, scheme):
+        s, found = _least_squares(x, w, r, z, scheme)
+        better = found > gain
+        gain, best_s, best_z = (
+            np.where(better, new, old) for new, old in ((found, gain), (s, best_s), (z, best_z))
+        )
+    r = np.float32(1) / np.where(best_s == 0, np.float32(1), best_s)
+    s, found = _least_squares(x, w, r, best_z, scheme)
+    return np.where(found > gain, s, best_s), best_z
+
+
+def _candidates(low: np.ndarray, high: np.ndarray, scheme: Scheme):
+    if scheme.symmetric:
+        size = np.maximum(high, -low)
+        inverse = np.float32(1) / np.where(size == 0, np.float32(1), size)
+        for step in STEPS / np.float32(2):
+            r = (np.float32(scheme.middle) + step) * inverse
+            yield r, _middles(low, scheme)
+            yield -r, _middles(low, scheme)
+        return
+    span = high - low
+    inverse = np.float32(1) / np.where(span == 0, np.float32(1), span)
+    for step in STEPS:
+        r = (np.float32(scheme.top) + step) * inverse
+        below = _rounded(-low * r - (step * np.float32(0.5) + np.float32(0.5)))
+        for z in (below, below + np.float32(1)):
+            yield r, np.minimum(np.maximum(z, np.float32(0)), np.float32(scheme.top))
+
+
+def _least_squares(
+    x: np.ndarray, w: np.ndarray, r: np.ndarray, z: np.ndarray, scheme: Scheme
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best scale for the codes that r and z make, and (Σwdx)² / Σwd²; both 0 where all d are."""
+    wdx, wdd = np.zeros_like(r), np.zeros_like(r)
+    for row, weight in zip(x, w, strict=True):
+        d = _nearest(row * r, z, scheme)
+        wd = weight * d
+        wdx += wd * row
+        wdd += wd * d
+    s = wdx / np.where(wdd == 0, np.float32(1), wdd)
+    return s, wdx * s
+
+
+def _error(x: np.ndarray, w: np.ndarray, s: np.ndarray, d: np.ndarray) -> np.ndarray:
+    off = x - s * d
+    return _sum(w * (off * off))
+
+
+def _nearest(ratio: np.ndarray, z: np.ndarray, scheme: Scheme) -> np.ndarray:
+    return _clipped(ratio, -z, np.float32(scheme.top) - z)
+
+
+def _clipped(x: np.ndarray, low: np.ndarray | np.float32, high: np.ndarray | np.float32) -> np.ndarray:
+    return _rounded(np.minimum(np.maximum(x, low), high))
+
+
+def _rounded(x: np.ndarray) -> np.ndarray:
+    return (x + _ROUND) - _ROUND
+
+
+def _sum(terms: np.ndarray) -> np.ndarray:
+    """Over a block, from its first number to its last: numpy's own sum has no order that it promises."""
+    total = np.zeros_like(terms[0])
+    for row in terms:
+        total += row
+    return total
