@@ -10,6 +10,7 @@ from cabochon.parity.drafting import Chained, Step, chain
 from cabochon.parity.prompts import Prompt
 from cabochon.parity.rounds import Assisted, Run, Steps, rounds_of
 from cabochon.parity.whole import tokens
+from cabochon.parity.widened import exactly
 
 if TYPE_CHECKING:
     from cabochon.runtime import Model, Proposer, Speculation, State
@@ -25,8 +26,13 @@ class Speculating:
         from cabochon.runtime import load
         from cabochon.runtime.drafter import Drafter
 
-        self._model: Model = load(pair, threads=threads, provider="cpu")
-        self._drafter = Drafter(pair, self._model.session, threads=threads, provider="cpu")
+        options: Any = {
+            "threads": threads,
+            "provider": "cpu",
+            "session_options": exactly(pair / "model.onnx"),
+        }
+        self._model: Model = load(pair, **options)
+        self._drafter = Drafter(pair, self._model.session, **options)
 
     def ids(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt, with features in the place of placeholders."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from cabochon.errors import ParityError
 from cabochon.parity.prompts import Prompt
+from cabochon.parity.widened import exactly
 
 __all__ = ["Subject"]
 
@@ -29,6 +30,8 @@ class Subject:
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads or 0
+        for key, value in exactly(graph).items():
+            options.add_session_config_entry(key, value)
         try:
             return cls(ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"]))
         except Exception as error:  # onnxruntime's exceptions share no base class but Exception

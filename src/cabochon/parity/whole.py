@@ -8,6 +8,7 @@ import numpy as np
 
 from cabochon.parity.exhibits import RATE, played
 from cabochon.parity.prompts import Prompt
+from cabochon.parity.widened import exactly
 
 if TYPE_CHECKING:
     from cabochon.runtime import Model
@@ -36,7 +37,8 @@ class Whole:
         """Raises what `cabochon.load` raises."""
         from cabochon.runtime import load
 
-        self._model: Model = load(package, threads=threads, provider="cpu")
+        options = exactly(package / "decoder" / "model.onnx")
+        self._model: Model = load(package, threads=threads, provider="cpu", session_options=options)
 
     @property
     def vocabulary(self) -> int:

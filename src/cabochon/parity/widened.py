@@ -2,6 +2,10 @@
 
 Widening is exact, so what the twin computes differs from the package only in the rounding of intermediates.
 It runs where no runtime runs the package (bf16 on a CPU), and its errors are small enough for strict limits.
+
+Weights in blocks keep their codes, byte by byte; their scales are widened, and the kernels that multiply with them are
+asked not to round what they multiply: in the node, and where onnxruntime fuses DequantizeLinear and MatMul into one of
+its own, in the session (`exactly`).
 """
 
 import shutil
@@ -13,11 +17,14 @@ import numpy as np
 
 from cabochon.errors import ParityError
 
-__all__ = ["is_drafter", "is_full", "read_graph", "widen", "widen_full", "widen_pair"]
+__all__ = ["exactly", "is_drafter", "is_full", "read_graph", "widen", "widen_full", "widen_pair"]
 
 BLOCK = 1 << 22  # elements
 ALIGNMENT = 4096
 TYPE_ATTRIBUTES = {("Cast", "to")}
+TWIN = "cabochon.twin"
+ACCURACY = "session.qdq_matmulnbits_accuracy_level"
+"""onnxruntime: of the kernels that it fuses from DequantizeLinear and MatMul; 4, its default, is int8."""
 
 
 def read_graph(package: Path, name: str = "model.onnx") -> Any:
@@ -42,16 +49,24 @@ def widen(package: Path, folder: Path, name: str = "model.onnx") -> Path:
 
     model = read_graph(package, name)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.data").open("wb") as data:
+    with (folder / f"{name}.data").open("wb") as file:
+        data = _Data(package, file)
         for graph in _graphs(model.graph):
             _retype(graph)
             for tensor in graph.initializer:
                 if tensor.external_data:
-                    _widen_external(tensor, package, data)
+                    data.widen(tensor)
                 else:
                     _widen_inline(tensor)
+    model.metadata_props.append(onnx.StringStringEntryProto(key=TWIN, value="f32"))
     onnx.save_model(model, str(folder / name))
     return folder / name
+
+
+def exactly(graph: Path) -> dict[str, str]:
+    """The entries of a session's configuration without which a twin is not exact; none for any other graph."""
+    twin = any(item.key == TWIN for item in read_graph(graph.parent, graph.name).metadata_props)
+    return {ACCURACY: "0"} if twin else {}
 
 
 def widen_pair(pair: Path, folder: Path) -> Path:
@@ -84,9 +99,11 @@ def _say_f32(path: Path) -> None:
     import onnx
 
     model = onnx.load_model(str(path), load_external_data=False)
-    for item in model.metadata_props:
-        if item.key == "cabochon.precision":
-            item.value = "f32"
+    said = {item.key: item for item in model.metadata_props}
+    for key in ("cabochon.activations", "cabochon.precision"):
+        if key in said:
+            said[key].value = "f32"
+            break
     onnx.save_model(model, str(path))
 
 
@@ -101,7 +118,7 @@ def _graphs(graph: Any) -> Iterator[Any]:
 
 
 def _retype(graph: Any) -> None:
-    """Half-precision types of ports, values, casts and constants become f32."""
+    """Half-precision types of ports, values, casts and constants become f32, and no kernel rounds to int8."""
     from onnx import TensorProto
 
     halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -114,6 +131,8 @@ def _retype(graph: Any) -> None:
                 _widen_inline(attribute.t)
             if (node.op_type, attribute.name) in TYPE_ATTRIBUTES and attribute.i in halves:
                 attribute.i = TensorProto.FLOAT
+            if (node.op_type, attribute.name) == ("MatMulNBits", "accuracy_level"):
+                attribute.i = 0
 
 
 def _widen_inline(tensor: Any) -> None:
@@ -124,29 +143,53 @@ def _widen_inline(tensor: Any) -> None:
         tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
 
 
-def _widen_external(tensor: Any, package: Path, data: BinaryIO) -> None:
-    """Copies one tensor's bytes into the twin's data file, widened, and points the tensor at them."""
-    import onnx
+class _Data:
+    """The twin's data file. What several tensors read from one range of the package is written once."""
 
-    entry = {item.key: item.value for item in tensor.external_data}
-    source = (package / entry["location"]).resolve()
-    if package.resolve() not in source.parents:
-        raise ParityError(
-            f"tensor {tensor.name} lies outside the package, in {source}", at=str(package / "model.onnx")
+    def __init__(self, package: Path, file: BinaryIO) -> None:
+        self._package, self._file = package, file
+        self._placed: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def widen(self, tensor: Any) -> None:
+        """Copies one tensor's bytes, halves widened, and points the tensor at them."""
+        import onnx
+
+        entry = {item.key: item.value for item in tensor.external_data}
+        source = (self._package / entry["location"]).resolve()
+        if self._package.resolve() not in source.parents:
+            raise ParityError(
+                f"tensor {tensor.name} lies outside the package, in {source}",
+                at=str(self._package / "model.onnx"),
+            )
+        half, size = _half(tensor.data_type), _bytes(tensor)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type) if half else np.dtype(np.uint8)
+        key = (source, int(entry.get("offset", 0)), dtype, size // dtype.itemsize)
+        placed = self._placed[key] if key in self._placed else self._copied(*key)
+        self._placed[key] = placed
+        if half:
+            tensor.data_type = onnx.TensorProto.FLOAT
+        del tensor.external_data[:]
+        tensor.external_data.extend(
+            onnx.StringStringEntryProto(key=name, value=str(value)) for name, value in placed.items()
         )
-    data.write(b"\0" * (-data.tell() % ALIGNMENT))
-    start, half = data.tell(), _half(tensor.data_type)
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+
+    def _copied(self, source: Path, offset: int, dtype: np.dtype[Any], count: int) -> dict[str, Any]:
+        data = self._file
+        data.write(b"\0" * (-data.tell() % ALIGNMENT))
+        start, wide = data.tell(), dtype if dtype == np.uint8 else np.dtype(np.float32)
+        for block in _blocks(source, offset, dtype, count):
+            data.write(block.astype(wide, copy=False).tobytes())
+        return {"location": Path(data.name).name, "offset": start, "length": data.tell() - start}
+
+
+def _bytes(tensor: Any) -> int:
+    """Of a tensor outside of the graph's file; codes of four bits stand two in a byte."""
+    from onnx import TensorProto, helper
+
     count = int(np.prod(tensor.dims, dtype=np.int64))
-    for block in _blocks(source, int(entry.get("offset", 0)), dtype, count):
-        data.write(block.astype(np.float32 if half else dtype, copy=False).tobytes())
-    if half:
-        tensor.data_type = onnx.TensorProto.FLOAT
-    placed = {"location": Path(data.name).name, "offset": start, "length": data.tell() - start}
-    del tensor.external_data[:]
-    tensor.external_data.extend(
-        onnx.StringStringEntryProto(key=key, value=str(value)) for key, value in placed.items()
-    )
+    if tensor.data_type in (TensorProto.UINT4, TensorProto.INT4):
+        return (count + 1) // 2
+    return count * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
 def _blocks(path: Path, offset: int, dtype: np.dtype[Any], count: int) -> Iterator[np.ndarray]:
@@ -157,7 +200,8 @@ def _blocks(path: Path, offset: int, dtype: np.dtype[Any], count: int) -> Iterat
             block = np.fromfile(file, dtype, want)
             if len(block) != want:
                 raise ParityError(
-                    f"ends before the {count} values that model.onnx names at offset {offset}", at=str(path)
+                    f"ends before the {count * dtype.itemsize} bytes that model.onnx names at offset {offset}",
+                    at=str(path),
                 )
             yield block
 
