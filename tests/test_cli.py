@@ -19,7 +19,20 @@ from cabochon.demo import MINIATURE
 
 ROOT = Path(__file__).parents[1]
 SOURCE = MINIATURE / "target"
-COMMANDS = ("plan", "build", "run", "chat", "bench", "validate", "parity", "probe", "compare", "list", "demo")
+COMMANDS = (
+    "plan",
+    "build",
+    "run",
+    "chat",
+    "bench",
+    "validate",
+    "parity",
+    "probe",
+    "compare",
+    "eval",
+    "list",
+    "demo",
+)
 ENVIRONMENT = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
 PROGRAM = [sys.executable, "-c", "from cabochon.cli import main; main()"]
 

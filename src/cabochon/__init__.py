@@ -16,17 +16,29 @@ if TYPE_CHECKING:
     from . import errors
     from .checkpoint import open_checkpoint
     from .errors import CabochonError
+    from .evaluation import evaluate
     from .package import build
     from .planning import plan
     from .runtime import load
     from .validation import validate
 
 __version__ = "0.1.0"
-__all__ = ["CabochonError", "__version__", "build", "errors", "load", "open_checkpoint", "plan", "validate"]
+__all__ = [
+    "CabochonError",
+    "__version__",
+    "build",
+    "errors",
+    "evaluate",
+    "load",
+    "open_checkpoint",
+    "plan",
+    "validate",
+]
 
 ROOMS = {
     "CabochonError": "errors",
     "build": "package",
+    "evaluate": "evaluation",
     "load": "runtime",
     "open_checkpoint": "checkpoint",
     "plan": "planning",

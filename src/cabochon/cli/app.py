@@ -13,6 +13,7 @@ from cabochon.cli.build import build
 from cabochon.cli.chat import chat
 from cabochon.cli.compare import compare
 from cabochon.cli.demo import demo
+from cabochon.cli.eval import evaluate
 from cabochon.cli.list import list_rows
 from cabochon.cli.metadata import metadata
 from cabochon.cli.output import print_error
@@ -53,6 +54,7 @@ def cabochon(
 
 for command in (plan, build, run, chat, bench, validate, parity, probe, compare, demo):
     app.command()(command)
+app.command("eval")(evaluate)
 app.command("list")(list_rows)
 app.add_typer(metadata, name="metadata")
 

@@ -1,0 +1,84 @@
+"""What the weights of a package take, and how many there are: read off its graphs, not off its promises."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Weights", "weigh"]
+
+_FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Bytes of all weights of a package, and how many parameters they are; None where nothing says it.
+
+    What several graphs, or several names in one graph, have in common counts once; what is between tensors does not.
+    """
+
+    nbytes: int
+    parameters: int | None
+
+    @property
+    def bits(self) -> float | None:
+        """Bits of a parameter on average, scales and zero points of quantized ones included."""
+        return 8 * self.nbytes / self.parameters if self.parameters else None
+
+
+def weigh(package: Path) -> Weights:
+    """The weights of a package on disk. Of quantized ones provenance.json says how many parameters they hold."""
+    ranges: dict[tuple[int, int, int], tuple[int, bool, int]] = {}
+    for graph in [package / "model.onnx", *sorted(package.glob("*/model.onnx"))]:
+        if graph.is_file() and graph.parent.name != "target":  # the target of a pair is a package of its own
+            ranges |= dict(_ranges(graph))
+    floats = all(is_float for _, is_float, _ in ranges.values())
+    known = sum(elements for _, _, elements in ranges.values()) if floats else _stated(package)
+    return Weights(sum(nbytes for nbytes, _, _ in ranges.values()), known)
+
+
+def _ranges(graph: Path) -> Iterator[tuple[tuple[int, int, int], tuple[int, bool, int]]]:
+    """Each range of a file that holds a tensor: its bytes, whether they are floats, and how many."""
+    import onnx
+
+    for tensor in onnx.load(graph, load_external_data=False).graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            said = {entry.key: entry.value for entry in tensor.external_data}
+            file = (graph.parent / said["location"]).stat()
+            nbytes = int(said.get("length") or file.st_size)
+            place = file.st_dev, file.st_ino, int(said.get("offset") or 0)
+            yield place, (nbytes, _type(tensor) in _FLOATS, _elements(tensor))
+
+
+def _type(tensor: "onnx.TensorProto") -> str:
+    return type(tensor).DataType.Name(tensor.data_type)
+
+
+def _elements(tensor: "onnx.TensorProto") -> int:
+    count = 1
+    for size in tensor.dims:
+        count *= size
+    return count
+
+
+def _stated(package: Path) -> int | None:
+    """The parameters that provenance.json states of what is stored."""
+    try:
+        said = json.loads((package / "provenance.json").read_text(encoding="utf-8"))
+        return sum(_parameters(said["build"]["stored"])) or None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _parameters(stored: Any) -> Iterator[int]:
+    """Every `parameters` within, however it is nested."""
+    inner = stored.items() if isinstance(stored, Mapping) else ((None, item) for item in stored)
+    for key, value in inner:
+        if key == "parameters":
+            yield int(value)
+        elif isinstance(value, Mapping | list):
+            yield from _parameters(value)
