@@ -14,6 +14,7 @@ from cabochon.gemma4 import expected_shapes, read_text_config, trace_text
 from cabochon.gemma4.geometry import frequencies
 from cabochon.graph import Stored
 from cabochon.recipes import PRECISIONS
+from cabochon.recipes.cast import TYPES
 from graphs import imagined
 
 GEOMETRIES = Path(__file__).parent / "data" / "geometries"
@@ -228,7 +229,7 @@ def test_no_weight_is_transposed_when_a_session_loads(name: str) -> None:
 def test_a_target_that_lacks_kernels_says_so() -> None:
     for target in TARGETS.values():
         assert target.kernels <= target.precisions
-        for precision in PRECISIONS:
+        for precision in TYPES:
             assert precision in target.kernels or target.caveats[precision]
 
 

@@ -22,7 +22,7 @@ from cabochon.dialects import TARGETS as TABLE
 from cabochon.gemma4 import audio
 from cabochon.gemma4.audio_config import read_audio_config
 from cabochon.graph import Stored
-from cabochon.recipes import PRECISIONS
+from cabochon.recipes.cast import TYPES
 from cabochon.validation.kernels import TABLES
 from graphs import difference
 
@@ -233,7 +233,7 @@ def test_ports_and_weights_of_e2b(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", TYPES)
 def test_graphs_are_valid_in_every_precision(target: str, precision: str) -> None:
     """bf16 too, which onnxruntime cannot run on a CPU."""
     if precision in TABLE[target].precisions:

@@ -16,6 +16,7 @@ from cabochon.errors import TargetError
 from cabochon.gemma4 import DrafterConfig, drafter_shapes, drafter_weights, read_drafter_config, trace_drafter
 from cabochon.graph import Stored
 from cabochon.recipes import PRECISIONS
+from cabochon.recipes.cast import TYPES
 from cabochon.validation.kernels import TABLES
 from drafters import ORDERING, imagined, traced
 
@@ -76,7 +77,7 @@ def test_weights_keep_their_names_and_are_stored_once(geometry: str, target: str
     }
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", TYPES)
 def test_ids_are_stored_as_they_are(precision: str) -> None:
     ordering = stored(traced(TINY, "default", precision))[ORDERING]
     tensor = ordering.sources[0]
@@ -113,7 +114,7 @@ def test_where_kernels_are_wrong_attention_is_written_out(target: str, precision
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("checkpoint", ["assistant", "assistant-dense"])
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", TYPES)
 def test_graphs_are_valid_in_every_precision(target: str, checkpoint: str, precision: str) -> None:
     """bf16 too, which onnxruntime cannot run on a CPU."""
     if precision in TARGETS[target].precisions:

@@ -14,7 +14,7 @@ from cabochon.errors import ParityError
 from cabochon.parity import Evidence, check, checking
 from cabochon.parity.prompts import prompts
 from cabochon.parity.reference import Recording, record
-from cabochon.recipes import PRECISIONS
+from cabochon.recipes.cast import TYPES
 from packages import SOURCES, TINY, Packages
 from test_parity_levels import flip
 
@@ -68,7 +68,7 @@ def test_another_checkpoint_is_refused_before_anything_is_loaded(packages: Packa
 
 @pytest.mark.parity
 @pytest.mark.parametrize(
-    ("target", "precision"), [(t.name, p) for p in PRECISIONS for t in TARGETS.values() if p in t.precisions]
+    ("target", "precision"), [(t.name, p) for p in TYPES for t in TARGETS.values() if p in t.precisions]
 )
 def test_tiny_passes(packages: Packages, tmp_path: Path, target: str, precision: str) -> None:
     package = shutil.copytree(packages(target=target, precision=precision), tmp_path / "p")

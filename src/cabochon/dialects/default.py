@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cabochon.dialects.standard import Attending, Cache, Sight, Standard, Tokens
-from cabochon.graph import Scope, Value
+from cabochon.graph import DTYPES, Blocks, Value
 
 __all__ = ["Default"]
 
@@ -24,13 +24,43 @@ class Fold:
 class Default(Standard):
     """Attention stays ai.onnx, because zeros may stand anywhere in the mask."""
 
-    def linear(self, x: Value, w: Scope) -> Value:
+    accuracy: int | None = 4  # of the kernels for CPUs: activations are rounded to 8 bits, block by block
+
+    def multiply(self, x: Value, weight: Value) -> Value:
         """x @ weightᵀ as FusedMatMul, which reads the weight as it lies in the file, [out, in].
 
         A Transpose before a MatMul is folded when a session loads: a second copy of every weight in memory.
         """
-        weight = w["weight"]
         return self.microsoft("FusedMatMul", [x, weight], dict(transB=1), (x, [*x.dims[:-1], weight.dims[0]]))
+
+    def multiply_blocks(self, x: Value, weight: Blocks) -> Value:
+        """x @ weightᵀ by a kernel that reads the blocks as they lie."""
+        scheme, out = weight.scheme, (x, [*x.dims[:-1], weight.rows])
+        sizes = dict(K=weight.columns, N=weight.rows, block_size=scheme.block)
+        if scheme.method == "nf4":
+            return self.microsoft(
+                "MatMulBnb4", [x, weight.codes, weight.scales], sizes | dict(quant_type=1), out
+            )
+        shape = weight.rows, scheme.blocks(weight.columns), scheme.block * scheme.bits // 8
+        codes = weight.seen_as("blocks", DTYPES["u8"], shape)
+        how = (
+            sizes
+            | dict(bits=scheme.bits)
+            | ({} if self.accuracy is None else {"accuracy_level": self.accuracy})
+        )
+        return self.microsoft("MatMulNBits", [x, codes, *weight.parameters], how, out)
+
+    def gather_blocks(self, table: Blocks, ids: Value) -> Value:
+        """Rows of a table in blocks, in the type of its scales.   [...] -> [..., width]"""
+        scheme = table.scheme
+        whole = scheme.blocks(table.columns) * scheme.block
+        rows = self.microsoft(
+            "GatherBlockQuantized",
+            [table.codes, ids, *table.parameters],
+            dict(bits=scheme.bits, block_size=scheme.block, gather_axis=0, quantize_axis=1),
+            (table.scales, [*ids.dims, whole]),
+        )
+        return rows if whole == table.columns else self.Slice(rows, [0], [table.columns], [-1])
 
     def gelu(self, x: Value) -> Value:
         """The tanh form. ai.onnx Gelu has no f16 kernel on the CPU provider: it falls into eleven operators there."""

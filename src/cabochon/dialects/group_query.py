@@ -48,6 +48,7 @@ class GroupQuery(Default):
     """
 
     mask = "left-justified"
+    accuracy = None
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -141,7 +142,13 @@ class GroupQuery(Default):
 
     def _look_up(self, w: Scope, name: str, ids: Value, columns: slice) -> Value:
         """Rows of some columns of a table, which are stored as the table `name`.   [B, S] -> [B, S, width]"""
-        return self.Gather(w.part(name, "weight", columns), ids)
+        return self._rows(w, name, ids, columns, None)
+
+    def _rows(self, w: Scope, name: str, ids: Value, columns: slice | None, rows: slice | None) -> Value:
+        """Rows of a part of a table, which is stored as the table `name`."""
+        if w.in_blocks("weight"):
+            return self.cast(self.gather_blocks(w.blocks(name, "weight", columns, rows), ids), w.store.dtype)
+        return self.Gather(w.part(name, "weight", columns, rows), ids)
 
     def _written_out(self, q: Value, cache: Cache, sight: Sight) -> Value:
         """softmax(q kᵀ) v in plain operators, within a window."""
@@ -181,38 +188,37 @@ class WebGpu(GroupQuery):
         """Without a window the fused kernel is right; with one, softmax(q kᵀ) v in plain operators."""
         return super().borrow(q, cache, sight) if sight.window is None else self._written_out(q, cache, sight)
 
-    def linear(self, x: Value, w: Scope) -> Value:
+    def multiply(self, x: Value, weight: Value) -> Value:
         """WebGPU has no kernel for FusedMatMul."""
-        return Standard.linear(self, x, w)
+        return Standard.multiply(self, x, weight)
 
     def unembed(self, x: Value, w: Scope) -> Value:
         """The logits of one table behind those of the other."""
-        tables = self._tables(w, "weight", None)
-        logits = [x @ self.Transpose(table, perm=[1, 0]) for table, _ in tables]
+        logits = [self._product(x, w, name, rows) for name, rows in self._tables(w, "weight", None).items()]
         return logits[0] if len(logits) == 1 else self.Concat(*logits, axis=-1)
 
-    def embed(self, w: Scope, ids: Value, scale: float) -> Value:
-        """Rows of a table, times a scale in the table's type.   [B, S] -> [B, S, width]"""
-        return self._look_up(w, "weight", ids, None) * scale
+    def _product(self, x: Value, w: Scope, name: str, rows: slice | None) -> Value:
+        if w.in_blocks("weight"):
+            return self.multiply_blocks(x, w.blocks(name, "weight", None, rows))
+        return self.multiply(x, w.part(name, "weight", None, rows))
+
+    def rows_of(self, w: Scope, ids: Value) -> Value:
+        """Rows of a table.   [B, S] -> [B, S, width]"""
+        return self._look_up(w, "weight", ids, None)
 
     def _look_up(self, w: Scope, name: str, ids: Value, columns: slice | None) -> Value:
         """A row is that of the last table that begins at its id or before."""
-        (first, rows), *others = self._tables(w, name, columns)
-        found = self.Gather(first, self.Min(ids, rows.stop - 1) if others else ids)
+        (first, rows), *others = self._tables(w, name, columns).items()
+        found = self._rows(w, first, self.Min(ids, rows.stop - 1) if others else ids, columns, rows)
         for table, rows in others:
-            here = self.Gather(
-                table, self.Clip(ids - rows.start, np.int64(0), np.int64(rows.stop - rows.start - 1))
-            )
+            inside = self.Clip(ids - rows.start, np.int64(0), np.int64(rows.stop - rows.start - 1))
+            here = self._rows(w, table, inside, columns, rows)
             found = self.Where(self.Unsqueeze(self.GreaterOrEqual(ids, rows.start), [2]), here, found)
         return found
 
-    def _tables(self, w: Scope, name: str, columns: slice | None) -> list[tuple[Value, slice]]:
+    def _tables(self, w: Scope, name: str, columns: slice | None) -> dict[str, slice]:
         """The tables in which some columns of a table are stored, and the rows of each."""
         height, width = w.shape("weight")
         if columns is not None:
             width = columns.stop - columns.start
-        parts = row_tables(name, height, width * w.store.dtype.numpy().itemsize, self.binding)
-        whole = len(parts) == 1
-        return [
-            (w.part(part, "weight", columns, None if whole else rows), rows) for part, rows in parts.items()
-        ]
+        return row_tables(name, height, w.row_bytes("weight", width), self.binding)

@@ -33,6 +33,7 @@ class Looping(Tracer):
         stacked.type, stacked.shape = found.type, ir.Shape([None, *found.dims])
         return stacked
 
-    def initializer(self, tensor: ir.TensorProtocol) -> Value:
+    def initializer(self, tensor: ir.TensorProtocol, name: str | None = None) -> Value:
         """Weights and constants lie in the outermost graph."""
-        return super().initializer(tensor) if self._around is None else self._around.initializer(tensor)
+        outermost = super() if self._around is None else self._around
+        return outermost.initializer(tensor, name)

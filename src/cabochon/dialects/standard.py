@@ -12,7 +12,8 @@ import numpy as np
 
 from cabochon.dialects.looping import Looping
 from cabochon.dialects.surroundings import Surroundings, in_blocks, surroundings
-from cabochon.graph import DTYPES, Scope, Value
+from cabochon.dialects.unpacking import rows_across, rows_along
+from cabochon.graph import DTYPES, Blocks, Scope, Value
 
 __all__ = ["FAR", "Attending", "Cache", "Sight", "Standard", "Tokens", "Turn"]
 
@@ -130,8 +131,19 @@ class Standard(Looping):
         return self.RMSNormalization(x, weight, axis=-1, epsilon=eps)
 
     def linear(self, x: Value, w: Scope) -> Value:
-        """x @ weightᵀ; the weight keeps the checkpoint's orientation [out, in]."""
-        return x @ self.Transpose(w["weight"], perm=[1, 0])
+        """x @ weightᵀ; the weight has the checkpoint's orientation, [out, in], or lies in blocks."""
+        if w.in_blocks("weight"):
+            return self.multiply_blocks(x, w.blocks("weight"))
+        return self.multiply(x, w["weight"])
+
+    def multiply(self, x: Value, weight: Value) -> Value:
+        """x @ weightᵀ"""
+        return x @ self.Transpose(weight, perm=[1, 0])
+
+    def multiply_blocks(self, x: Value, weight: Blocks) -> Value:
+        """The same of a weight in blocks, which lies [in, out]: runtimes fuse both operators only so."""
+        block = weight.scheme.block
+        return x @ self.DequantizeLinear(weight.codes, *weight.parameters, axis=0, block_size=block)
 
     def unembed(self, x: Value, w: Scope) -> Value:
         """x @ tableᵀ: a logit for every row of a table.   [B, K, width] -> [B, K, rows]"""
@@ -143,11 +155,28 @@ class Standard(Looping):
         return functools.reduce(self.Or, found)
 
     def embed(self, w: Scope, ids: Value, scale: float) -> Value:
-        """Rows of a table, times a scale in the table's type.   [B, S] -> [B, S, width]"""
-        return self.Gather(w["weight"], ids) * scale
+        """Rows of a table, times a scale in the type of activations.   [B, S] -> [B, S, width]"""
+        return self.rows_of(w, ids) * scale
+
+    def rows_of(self, w: Scope, ids: Value) -> Value:
+        """Rows of a table.   [...] -> [..., width]"""
+        if w.in_blocks("weight"):
+            return self.cast(self.gather_blocks(w.blocks("weight"), ids), w.store.dtype)
+        return self.Gather(w["weight"], ids)
+
+    def gather_blocks(self, table: Blocks, ids: Value) -> Value:
+        """Rows of a table in blocks, in the type of its scales.   [...] -> [..., width]"""
+        return (rows_across if table.across else rows_along)(self, table, ids)
 
     def embed_layers(self, w: Scope, ids: Value, scale: float, layers: int) -> Value:
-        """Rows of a table that holds one block of columns per layer.   [B, S] -> [B, S, layers, width]"""
+        """Rows of a table that holds one block of columns per layer.   [B, S] -> [B, S, layers, width]
+
+        In blocks it is stored with a row for each layer of a token, so that no block reaches into another layer's.
+        """
+        if w.in_blocks("weight"):
+            table = w.blocks("weight", width=w.shape("weight")[1] // layers)
+            each = self.Unsqueeze(ids, [2]) * layers + np.arange(layers)
+            return self.cast(self.gather_blocks(table, each), w.store.dtype) * scale
         return self.Reshape(self.embed(w, ids, scale), [0, 0, layers, -1])
 
     def between(self, x: Value, low: Value | float, high: Value | float) -> Value:

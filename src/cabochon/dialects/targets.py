@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from cabochon.errors import TargetError
+from cabochon.packing.storage import Storage
 
 if TYPE_CHECKING:
     from cabochon.dialects.standard import Standard
@@ -44,6 +45,7 @@ class Target:
     `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants:
     larger tables are stored as several, by rows.
     `head_multiple`: head sizes must be multiples of it. `mask` is the dialect's: where zeros may stand in it.
+    `storage`: how it wants weights in blocks; `caveats` has what to know of a method under the method's name.
     `attention_caveats`: the precisions whose caveat speaks of the kernel of attention, which drafters do without.
     """
 
@@ -53,6 +55,7 @@ class Target:
     precisions: frozenset[str]
     kernels: frozenset[str]
     tested: bool
+    storage: Storage
     caveats: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     binding: int | None = None
@@ -72,14 +75,19 @@ class Target:
         """The class that traces drafters, and encoders: what attends to more than a causal kernel lets it."""
         return _named(self.drafting or self.spelling)
 
-    def caveat(self, precision: str, *, drafter: bool = False) -> str | None:
-        """What to know before running a package in this precision."""
-        return None if drafter and precision in self.attention_caveats else self.caveats.get(precision)
+    def caveat(self, precision: str, *, drafter: bool = False, methods: Iterable[str] = ()) -> str | None:
+        """What to know before running a package with activations in this precision, and weights in blocks."""
+        known = () if drafter and precision in self.attention_caveats else (precision,)
+        said = [self.caveats[name] for name in (*known, *sorted(methods)) if name in self.caveats]
+        return "; ".join(said) or None
 
-    def refusal(self, precision: str, head_sizes: Iterable[int]) -> str:
-        """Why the target cannot carry a model with these head sizes in this precision; "" where it can."""
+    def refusal(self, precision: str, head_sizes: Iterable[int], methods: Iterable[str] = ()) -> str:
+        """Why the target cannot carry a model with these head sizes, activations in this precision, and weights put
+        into blocks by these methods; "" where it can."""
         if precision not in self.precisions:
             return f"target {self.name!r} cannot carry {precision!r}: {self.caveats[precision]}"
+        if odd := sorted(set(methods) - self.storage.methods):
+            return f"target {self.name!r} cannot carry weights in {odd[0]!r}: {self.caveats[odd[0]]}"
         odd = sorted({size for size in head_sizes if size % self.head_multiple})
         if odd:
             return (
@@ -88,11 +96,11 @@ class Target:
             )
         return ""
 
-    def require(self, precision: str, head_sizes: Iterable[int] = ()) -> None:
-        """Raise TargetError unless the target can carry the precision and the head sizes."""
-        if reason := self.refusal(precision, head_sizes):
-            can = ", ".join(sorted(self.precisions))
-            raise TargetError(reason, remedy=f"choose another target; precisions of this one are {can}")
+    def require(self, precision: str, head_sizes: Iterable[int] = (), methods: Iterable[str] = ()) -> None:
+        """Raise TargetError unless the target can carry all of this; see `refusal`."""
+        if reason := self.refusal(precision, head_sizes, methods):
+            can = ", ".join([*sorted(self.precisions), *sorted(self.storage.methods)])
+            raise TargetError(reason, remedy=f"choose another target; this one carries {can}")
 
 
 def _named(spelling: str) -> "type[Standard]":
@@ -109,6 +117,11 @@ _NO_BF16_CPU = (
     "the package is right but cannot be run there"
 )
 
+_NF4 = frozenset({"nf4"})
+_SLOW_NF4 = "MatMulBnb4, the only kernel for NF4, takes some 40 times as long on the CPU as weights in blocks of 4 bits"
+_NO_NF4 = "ai.onnx has no operator for it but a look-up that expands the weight in every run"
+_BLOCKS = frozenset({"k-quant", "round"})
+
 TARGETS = {
     target.name: target
     for target in (
@@ -119,7 +132,11 @@ TARGETS = {
             frozenset({"f32", "f16", "bf16"}),
             frozenset({"f32", "f16"}),
             True,
-            {"bf16": _NO_BF16_CPU + "; for bf16 on a CPU build onnx-standard and run it with OpenVINO"},
+            Storage("f32", methods=_BLOCKS | _NF4),
+            {
+                "bf16": _NO_BF16_CPU + "; for bf16 on a CPU build onnx-standard and run it with OpenVINO",
+                "nf4": _SLOW_NF4,
+            },
         ),
         Target(
             "onnx-standard",
@@ -128,7 +145,8 @@ TARGETS = {
             frozenset({"f32", "f16", "bf16"}),
             frozenset({"f32", "f16"}),
             True,
-            {"bf16": _NO_BF16_CPU + "; OpenVINO's CPU plugin runs it"},
+            Storage("f32", across=True, methods=_BLOCKS),
+            {"bf16": _NO_BF16_CPU + "; OpenVINO's CPU plugin runs it", "nf4": _NO_NF4},
         ),
         Target(
             "cuda",
@@ -137,6 +155,7 @@ TARGETS = {
             frozenset({"f32", "f16", "bf16"}),
             frozenset({"f16", "bf16"}),
             False,
+            Storage("f16", symmetric=True, methods=_BLOCKS | _NF4),
             {
                 "f32": "GroupQueryAttention has no f32 kernel for CUDA: this graph runs on the CPU provider only",
                 "bf16": "onnxruntime hands no bf16 arrays to Python, so that cabochon's own runtime cannot drive it",
@@ -155,7 +174,9 @@ TARGETS = {
             frozenset({"f32", "f16"}),
             frozenset({"f32", "f16"}),
             False,
+            Storage("f16", methods=_BLOCKS),
             {
+                "nf4": "no kernel for it is known: MatMulBnb4 is not among those of onnxruntime for WebGPU",
                 "bf16": "WebGPU has no bf16 type",
                 "f16": "the adapter must offer the feature shader-f16",
             },

@@ -13,7 +13,7 @@ import numpy as np
 
 from cabochon.dialects.default import Default
 from cabochon.dialects.standard import FAR, Attending, Cache, Sight, Standard, Tokens
-from cabochon.graph import Scope, Tracer, Value
+from cabochon.graph import Tracer, Value
 
 __all__ = ["WebGpuWrittenOut", "WrittenOut", "attention"]
 
@@ -44,6 +44,8 @@ class Seen:
 
 class WrittenOut(Default):
     """CUDA's drafters."""
+
+    accuracy = None
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -80,6 +82,6 @@ class WebGpuWrittenOut(WrittenOut):
     operator on the CPU between two copies. Read in its source, not run.
     """
 
-    def linear(self, x: Value, w: Scope) -> Value:
+    def multiply(self, x: Value, weight: Value) -> Value:
         """WebGPU has no kernel for FusedMatMul."""
-        return Standard.linear(self, x, w)
+        return Standard.multiply(self, x, weight)

@@ -39,7 +39,7 @@ def drafter(g: Standard, w: Scope, c: DrafterConfig) -> None:
             x, _ = block(g, m / f"layers.{i}", text, layer, x, None, shared[layer.kind], seen[layer.kind])
 
     hidden = g.rms_norm(x, m["norm.weight"], text.eps)
-    table = m / "embed_tokens"
+    table = w / "lm_head" if "lm_head.weight" in w else m / "embed_tokens"
     logits = (
         g.linear(hidden, table)
         if c.centroids is None
@@ -83,8 +83,8 @@ def routed(g: Standard, w: Scope, table: Scope, c: Centroids, hidden: Value) -> 
     )  # [B, S, K]
     ids = g.Gather(g.Reshape(w["token_ordering"], [c.count, -1]), best)  # [B, S, K, V/count]
     ids = g.Reshape(ids, [0, 0, -1])  # [B, S, A]
-    rows = g.Gather(table["weight"], ids)  # [B, S, A, H]
+    rows = g.rows_of(table, ids)  # [B, S, A, H]
     scores = g.Squeeze(rows @ g.Unsqueeze(hidden, [3]), [3])
     rest = g.CastLike(g.ReduceMin(g.cast(scores, "f32"), keepdims=0) - 1.0, scores)
-    everyone = g.Concat(g.Shape(hidden, start=0, end=2), [table["weight"].dims[0]], axis=0)
+    everyone = g.Concat(g.Shape(hidden, start=0, end=2), [table.shape("weight")[0]], axis=0)
     return g.ScatterElements(g.Expand(rest, everyone), ids, scores, axis=2)

@@ -14,6 +14,7 @@ from cabochon.gemma4.decoder import decoder, fed_decoder
 from cabochon.gemma4.drafter import drafter
 from cabochon.gemma4.drafter_config import DrafterConfig
 from cabochon.gemma4.embedding import embedding
+from cabochon.gemma4.fitting import fitted, fitted_drafter
 from cabochon.gemma4.full_config import FullConfig
 from cabochon.gemma4.vision import vision_encoder
 from cabochon.graph import Scope
@@ -36,7 +37,8 @@ def trace_text(
     graph stores for its optional input; with 1 it has none and keeps the last position. Raises TargetError where the
     target cannot carry the precision or a head size.
     """
-    target.require(precision.name, (layer.head_dim for layer in config.layers))
+    target.require(precision.activations, (layer.head_dim for layer in config.layers), precision.methods)
+    tensors, precision = fitted(tensors, precision)
     g = target.dialect("text_decoder")
     decoder(g, Scope(g, tensors, precision), config, logits_to_keep)
     return g.model(properties(config, target, precision))
@@ -49,7 +51,8 @@ def trace_drafter(
 
     `tensors` are those of `drafter_tensors`. Raises TargetError where the target cannot carry the precision.
     """
-    target.require(precision.name)
+    target.require(precision.activations, (), precision.methods)
+    tensors, precision = fitted_drafter(tensors, precision)
     g = target.drafter_dialect("drafter")
     drafter(g, Scope(g, tensors, precision), config)
     known = {"cabochon.model": "drafter", "cabochon.backbone_hidden_size": str(config.backbone)}
@@ -68,7 +71,9 @@ def trace_full(
 
     `tensors` are those of `full_tensors`; for the rest see `trace_text`.
     """
-    target.require(precision.name, (layer.head_dim for layer in config.text.layers))
+    heads = (layer.head_dim for layer in config.text.layers)
+    target.require(precision.activations, heads, precision.methods)
+    tensors, precision = fitted(tensors, precision)
     return {
         name: _written(
             name,
@@ -121,7 +126,7 @@ def component_properties(
     name: str, config: FullConfig, target: Target, precision: Precision
 ) -> dict[str, str]:
     """What a runtime must know of a component beyond the ports; the keys are listed in docs/architecture.md."""
-    built = {"cabochon.target": target.name, "cabochon.precision": precision.name, "cabochon.model": name}
+    built = {"cabochon.target": target.name, **_precision(precision), "cabochon.model": name}
     if name == "decoder":
         return _properties(config.text, target, target.dialect.mask, precision) | built
     if name == "embedding":
@@ -144,10 +149,16 @@ def _embed_scale(config: TextConfig, precision: Precision) -> dict[str, str]:
     return {"cabochon.embed_scale": repr(float(scale))}
 
 
+def _precision(precision: Precision) -> dict[str, str]:
+    """Its name, and where that is not the type of activations that type too."""
+    said = {"cabochon.precision": precision.name}
+    return said | ({"cabochon.activations": precision.activations} if precision.quantized else {})
+
+
 def _properties(config: TextConfig, target: Target, mask: str, precision: Precision) -> dict[str, str]:
     known = {
         "cabochon.target": target.name,
-        "cabochon.precision": precision.name,
+        **_precision(precision),
         "cabochon.mask": mask,
         "cabochon.max_positions": str(config.max_positions),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import onnx_ir as ir
@@ -32,6 +33,12 @@ class Stored(ir.LazyTensor):
         super().__init__(self._whole, dtype=dtype, shape=ir.Shape(shape), name=name)
         self.blocks, self.sources, self.span = blocks, sources, span
 
+    def seen_as(self, dtype: ir.DataType, shape: tuple[int, ...]) -> Self:
+        """The same bytes in another type and shape."""
+        return type(self)(self.name or "", dtype, shape, self.blocks, self.sources, self.span)
+
     def _whole(self) -> ir.TensorProtocol:
         data = np.concatenate([block.reshape(-1).view(np.uint8) for block in self.blocks()])
+        if self.dtype.bitwidth < 8:
+            return ir.PackedTensor(data, self.dtype, shape=self.shape, name=self.name)
         return ir.Tensor(data.view(self.dtype.numpy()).reshape(self.shape.numpy()), name=self.name)

@@ -20,6 +20,10 @@ DTYPES = {
     "i64": ir.DataType.INT64,
     "i32": ir.DataType.INT32,
     "u64": ir.DataType.UINT64,
+    "u8": ir.DataType.UINT8,
+    "i8": ir.DataType.INT8,
+    "u4": ir.DataType.UINT4,
+    "i4": ir.DataType.INT4,
     "bool": ir.DataType.BOOL,
 }
 
@@ -104,11 +108,11 @@ class Tracer:
         value.name, value.shape = name, ir.Shape(shape)
         self.graph.outputs.append(value)
 
-    def initializer(self, tensor: ir.TensorProtocol) -> Value:
-        """A weight or constant, read only when the graph is written."""
+    def initializer(self, tensor: ir.TensorProtocol, name: str | None = None) -> Value:
+        """A weight or constant, read only when the graph is written; under its own name unless another is given."""
         value = Value(
             self,
-            name=tensor.name,
+            name=name or tensor.name,
             type=ir.TensorType(tensor.dtype),
             shape=ir.Shape(tensor.shape.numpy()),
             const_value=tensor,

@@ -65,7 +65,7 @@ class Facts(ABC, Generic[C]):
     @property
     def caveat(self) -> str | None:
         """What to know before running it, of its target in its precision."""
-        return self.target.caveat(self.precision.name)
+        return self.target.caveat(self.precision.activations, methods=self.precision.methods)
 
     @property
     def name(self) -> str:
@@ -188,7 +188,8 @@ class DrafterFacts(Facts[DrafterConfig]):
     @property
     def caveat(self) -> str | None:
         """See Facts."""
-        return self.target.caveat(self.precision.name, drafter=True)
+        precision = self.precision
+        return self.target.caveat(precision.activations, drafter=True, methods=precision.methods)
 
     @cached_property
     def drafter(self) -> Drafter:

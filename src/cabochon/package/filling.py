@@ -16,7 +16,7 @@ from cabochon import __version__
 from cabochon.package.layout import Layouts, inside
 from cabochon.package.preparing import Prepared, copied
 from cabochon.package.writer import Digest, Progress, Written, write_files
-from cabochon.recipes import Recipe
+from cabochon.recipes import Weight
 
 if TYPE_CHECKING:
     from cabochon.package.described import Described
@@ -124,7 +124,7 @@ def _finished(
     return facts
 
 
-def _unless_failed(other: "Future[Any]", recipes: Iterable[Recipe]) -> Iterator[Recipe]:
+def _unless_failed(other: "Future[Any]", recipes: Iterable[Weight]) -> Iterator[Weight]:
     """The recipes, for as long as the `other` thread has not failed: there is no use in writing on."""
     for recipe in recipes:
         if other.done():

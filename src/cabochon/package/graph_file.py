@@ -21,7 +21,7 @@ def serialize(model: ir.Model, layout: Layout) -> bytes:
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(weight := value.const_value, Stored):
-                value.const_value = _reference(weight, layout)
+                value.const_value = _reference(weight, layout, value.name or "")
     return ir.to_proto(model).SerializeToString(deterministic=True)
 
 
@@ -38,9 +38,9 @@ def stored_weights(model: ir.Model) -> list[Stored]:
     return list(found.values())
 
 
-def _reference(weight: Stored, layout: Layout) -> ir.ExternalTensor:
-    name = weight.name or ""
-    place = layout.places[name]
+def _reference(weight: Stored, layout: Layout, name: str) -> ir.ExternalTensor:
+    """Where the weight's bytes lie, for the initializer `name`, which may be another sight of them."""
+    place = layout.places[weight.name or ""]
     if weight.nbytes != place.nbytes:
         raise GraphError(f"takes {weight.nbytes} bytes; {place.nbytes} were written", at=name)
     return ir.ExternalTensor(

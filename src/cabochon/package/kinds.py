@@ -26,7 +26,7 @@ from cabochon.gemma4 import (
     text_weights,
 )
 from cabochon.package.side_files import NEEDED, PROCESSOR
-from cabochon.recipes import Precision, Recipe
+from cabochon.recipes import Precision, Weight
 
 if TYPE_CHECKING:
     from cabochon.package.described import Described
@@ -50,7 +50,7 @@ class Kind:
     needed: tuple[str, ...]
     read: Callable[[Mapping[str, Any]], Any]
     tensors: Callable[[Mapping[str, Tensor], Any], TextTensors]
-    weights: Callable[[Any, Mapping[str, Tensor], Target, Precision], Mapping[str, tuple[Recipe, ...]]]
+    weights: Callable[[Any, Mapping[str, Tensor], Target, Precision], Mapping[str, tuple[Weight, ...]]]
     head_sizes: Callable[[Any], list[int]]
     spelling: str
 
@@ -75,13 +75,13 @@ def _full_heads(config: FullConfig) -> list[int]:
 
 def _text_weights(
     config: TextConfig, tensors: Mapping[str, Tensor], target: Target, precision: Precision
-) -> Mapping[str, tuple[Recipe, ...]]:
+) -> Mapping[str, tuple[Weight, ...]]:
     return {"": tuple(text_weights(config, tensors, target, precision))}
 
 
 def _drafter_weights(
     config: DrafterConfig, tensors: Mapping[str, Tensor], target: Target, precision: Precision
-) -> Mapping[str, tuple[Recipe, ...]]:
+) -> Mapping[str, tuple[Weight, ...]]:
     return {"": tuple(drafter_weights(tensors, precision))}
 
 

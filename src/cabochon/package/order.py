@@ -38,7 +38,8 @@ def order(
     for what, name, known in (("target", target, TARGETS), ("precision", precision, PRECISIONS)):
         if name not in known:
             raise TargetError(f"unknown {what} {name!r}; expected one of {', '.join(known)}")
-    TARGETS[target].require(precision)
+    stored = PRECISIONS[precision].on(TARGETS[target].storage)
+    TARGETS[target].require(stored.activations, (), stored.methods)
     if weights not in ("copy", "link"):
         raise PackageError(f"weights is {weights!r}; expected 'copy' or 'link'")
     if license and not license.isprintable():
@@ -54,7 +55,7 @@ def order(
     said = None if command is None else tuple(command)
     return Order(
         TARGETS[target],
-        PRECISIONS[precision],
+        stored,
         weights == "link",
         license,
         allow_missing,

@@ -14,7 +14,7 @@ from cabochon.package.layout import Layout, Layouts, Link, lay_out, twins
 from cabochon.package.license import License, find_license
 from cabochon.package.order import Order
 from cabochon.package.side_files import require, travelling
-from cabochon.recipes import Recipe
+from cabochon.recipes import Weight
 
 __all__ = ["Prepared", "copied", "prepare"]
 
@@ -32,7 +32,7 @@ class Prepared:
     config: Any  # what `kind.read` makes of config.json
     tensors: TextTensors
     license: License
-    recipes: Mapping[str, tuple[Recipe, ...]]
+    recipes: Mapping[str, tuple[Weight, ...]]
     absent: tuple[str, ...]
 
     def layouts(self, folder: Path) -> Layouts:
@@ -60,10 +60,11 @@ def prepare(source: str | Path, kind: Kind, order: Order, revision: str | None, 
     files.refuse(out, checkpoint.root)
     absent = require(checkpoint.files, order.allow_missing, kind.needed)
     config = kind.read(checkpoint.config)
-    order.target.require(order.precision.name, kind.head_sizes(config))
+    precision = order.precision
+    order.target.require(precision.activations, kind.head_sizes(config), precision.methods)
     tensors = kind.tensors(checkpoint.tensors, config)
     licensed = find_license(checkpoint.files, order.license)
-    recipes = kind.weights(config, tensors.used, order.target, order.precision)
+    recipes = kind.weights(config, tensors.used, order.target, precision)
     return Prepared(kind, order, checkpoint, config, tensors, licensed, recipes, absent)
 
 

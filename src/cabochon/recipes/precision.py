@@ -1,9 +1,19 @@
 """The table of precisions."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cabochon.checkpoint import Tensor
+from cabochon.packing import Scheme
+from cabochon.packing.storage import Storage
+from cabochon.recipes.addresses import address
+from cabochon.recipes.cast import TYPES
+from cabochon.recipes.part import Packing, Part, parts
 from cabochon.recipes.recipe import Recipe
 
 if TYPE_CHECKING:  # both bring onnx_ir with them: a build writes weights while that is still being imported
@@ -11,41 +21,176 @@ if TYPE_CHECKING:  # both bring onnx_ir with them: a build writes weights while 
 
     from cabochon.graph import Stored
 
-__all__ = ["PRECISIONS", "Precision"]
+__all__ = ["PRECISIONS", "Precision", "Rule", "Weight"]
+
+Weight = Recipe | Part
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the weights are stored whose address fits `weights`: "decoder/mlp.*"; * and ? stand for any letters.
+
+    `method` as in `packing.Scheme`, "" for weights that stay floating. `symmetric` None: as the target's kernels want.
+    """
+
+    weights: str
+    method: str = ""
+    bits: int = 0
+    block: int = 0
+    symmetric: bool | None = None
 
 
 @dataclass(frozen=True)
 class Precision:
-    """One floating type for weights, activations and ports."""
+    """How weights are stored, and the type of activations, ports and of weights that no rule speaks of.
+
+    Of `rules` the last that fits a weight decides. `importance`: the mean squares of input channels by weight.
+    `component` and `tables` are those of the model that it is used for, see `fitted`: of each table whether it is
+    multiplied with too. Of a table that only rows are taken of, scales are f16; other scales have the type of
+    activations, as kernels want them.
+    """
 
     name: str
+    activations: str
+    rules: tuple[Rule, ...] = ()
+    across: bool = False
+    importance: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    component: str = "decoder"
+    tables: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def dtype(self) -> "ir.DataType":
         """The type of ports and activations."""
         from cabochon.graph import DTYPES
 
-        return DTYPES[self.name]
+        return DTYPES[self.activations]
+
+    @property
+    def quantized(self) -> bool:
+        """Whether any weight may be in blocks."""
+        return any(rule.method for rule in self.rules)
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """How weights are put into blocks."""
+        return frozenset(rule.method for rule in self.rules if rule.method)
+
+    def on(self, storage: Storage) -> "Precision":
+        """The same as a target stores it: nothing is left open."""
+        if not self.quantized:
+            return self
+        rules = tuple(
+            replace(rule, symmetric=storage.symmetric) if rule.method and rule.symmetric is None else rule
+            for rule in self.rules
+        )
+        return replace(
+            self, activations=self.activations or storage.activations, rules=rules, across=storage.across
+        )
+
+    def fitted(self, component: str, tables: Mapping[str, bool]) -> "Precision":
+        """The same for the weights of a model that is one `component` beside its towers."""
+        return replace(self, component=component, tables=MappingProxyType(dict(tables)))
+
+    def scheme(self, name: str) -> Scheme | None:
+        """How the 2-D weight of this canonical name is stored; None where it stays floating."""
+        at = address(name, self.component)
+        rule = next((rule for rule in reversed(self.rules) if fnmatchcase(at, rule.weights)), None)
+        if rule is None or not rule.method:
+            return None
+        scales = "f16" if self.tables.get(name) is False else self.activations
+        return Scheme(rule.method, rule.bits, rule.block, bool(rule.symmetric), scales)
+
+    def lies_across(self, name: str) -> bool:
+        """Whether what is stored of a weight in blocks is [in, out]: not of a table that only rows are taken of."""
+        return self.across and self.tables.get(name, True)
+
+    def row_bytes(self, name: str, columns: int) -> int:
+        """Bytes of a row of so many columns of a table, without its scales."""
+        scheme = self.scheme(name)
+        if scheme is None:
+            return columns * TYPES[self.activations].itemsize
+        return scheme.blocks(columns) * scheme.block * scheme.bits // 8
+
+    def weights(
+        self,
+        name: str,
+        tensor: Tensor,
+        columns: slice | None = None,
+        rows: slice | None = None,
+        *,
+        of: str | None = None,
+        width: int | None = None,
+    ) -> tuple[Weight, ...]:
+        """The tensors that a package stores of a weight, or of some columns and rows of a 2-D one, under `name`.
+
+        `of`: the name of the whole weight where that is another. `width`: see `Packing`; floats lie so anyway.
+        """
+        whole = of or name
+        scheme = self.scheme(whole) if len(tensor.shape) == 2 else None
+        if scheme is None:
+            return (self.recipe(name, tensor, columns, rows),)
+        across = self.lies_across(whole)
+        importance = self.importance.get(whole)
+        packing = Packing(tensor, scheme, columns, rows, width, across, importance)
+        return parts(name, packing, whole in self.tables)
 
     def recipe(
         self, name: str, tensor: Tensor, columns: slice | None = None, rows: slice | None = None
     ) -> Recipe:
-        """The tensor, or some columns and rows of a 2-D tensor, cast to this precision while it is written.
+        """The tensor, or some columns and rows of a 2-D tensor, cast to the type of activations.
 
         Rounds to nearest, ties to even. Writing raises TensorError where a finite value would become infinite.
         Integers (I64) are ids, not weights: they are stored as they are.
         """
-        return Recipe(name, tensor, "i64" if tensor.dtype == "I64" else self.name, columns, rows)
+        return Recipe(name, tensor, "i64" if tensor.dtype == "I64" else self.activations, columns, rows)
 
     def store(
-        self, name: str, tensor: Tensor, columns: slice | None = None, rows: slice | None = None
-    ) -> "Stored":
-        """What `recipe` says, as an initializer of a graph."""
+        self,
+        name: str,
+        tensor: Tensor,
+        columns: slice | None = None,
+        rows: slice | None = None,
+        *,
+        of: str | None = None,
+        width: int | None = None,
+    ) -> "tuple[Stored, ...]":
+        """What `weights` says, as initializers of a graph."""
         from cabochon.graph import DTYPES, Stored
 
-        recipe = self.recipe(name, tensor, columns, rows)
-        dtype = DTYPES[recipe.precision]
-        return Stored(name, dtype, recipe.shape, recipe.blocks, recipe.sources, recipe.span)
+        return tuple(
+            Stored(one.name, DTYPES[one.precision], one.shape, one.blocks, one.sources, one.span)
+            for one in self.weights(name, tensor, columns, rows, of=of, width=width)
+        )
 
 
-PRECISIONS = {name: Precision(name) for name in ("f32", "f16", "bf16")}
+_TABLES, _HEAD = "*/embed_tokens*", "*/lm_head"
+_TOWERS = tuple(Rule(f"{tower}_encoder/*", "round", 8, 32, True) for tower in ("vision", "audio"))
+_FOUR = Rule("*", "k-quant", 4, 32)
+_SEEDS = Rule("*", "k-quant", 4, 32, False)
+_FLOAT_TOWERS = (Rule("*_encoder/*"),)
+
+PRECISIONS = {
+    precision.name: precision
+    for precision in (
+        Precision("f32", "f32"),
+        Precision("f16", "f16"),
+        Precision("bf16", "bf16"),
+        Precision("Q8", "", (Rule("*", "round", 8, 32, True),)),
+        Precision("Q4_K_M", "", (_FOUR, *_TOWERS)),
+        Precision("Q4_K_M-uniform", "", (_SEEDS, Rule(_TABLES), *_FLOAT_TOWERS)),
+        Precision(
+            "Q4_K_M-mixed",
+            "",
+            (
+                _SEEDS,
+                *(
+                    Rule(f"*/{role}", "round", 8, 32, False)
+                    for role in ("mlp.*", "self_attn.o_proj", "lm_head")
+                ),
+                Rule(_TABLES),
+                *_FLOAT_TOWERS,
+            ),
+        ),
+        Precision("NF4", "", (Rule("*", "nf4", 4, 64, True), Rule(_TABLES), *_FLOAT_TOWERS)),
+    )
+}
