@@ -55,7 +55,11 @@ def build(
     ] = None,
     target: Annotated[str, typer.Option(help="Where it is to run: see `cabochon list targets`.")] = "default",
     precision: Annotated[
-        str, typer.Option(help="How weights are stored: see `cabochon list precisions`.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            help="How weights are stored: see `cabochon list precisions`, or the path of a recipe of your own.",
+        ),
     ] = "f16",
     revision: Revision = None,
     assistant_revision: Annotated[

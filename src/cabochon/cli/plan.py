@@ -38,6 +38,14 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            help="Plan this one alone: see `cabochon list precisions`, or the path of a recipe.",
+            show_default=False,
+        ),
+    ] = None,
     revision: Revision = None,
     assistant_revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit of the assistant's hub id.", show_default=False)
@@ -50,7 +58,12 @@ def plan(
     from cabochon.planning import plan
 
     found = plan(
-        source, config=config, assistant=assistant, revision=revision, assistant_revision=assistant_revision
+        source,
+        config=config,
+        assistant=assistant,
+        precision=precision,
+        revision=revision,
+        assistant_revision=assistant_revision,
     )
     if as_json:
         print_json(found)
@@ -105,22 +118,19 @@ def _print_parts(plan: "Plan") -> None:
 
 
 def _print_verdicts(verdicts: "list[Verdict]") -> None:
-    """What each target takes; and of several components what each takes in each precision, which is one for all
-    targets but for some bytes between tables."""
+    """What each target takes; and of several components what each takes in each precision, for the first target: on
+    others it differs by some bytes between tables, or by zero points."""
     print_table(
         ("target", "precision", "verdict", "disk>", "memory to run>"),
         [(v.target, v.precision, v.status, size(v.disk), size(v.memory)) for v in verdicts],
     )
     first = [v for v in verdicts if v.target == verdicts[0].target]
-    if len(first[0].components) > 2:
+    stored = [part.name for part in first[0].components if part.disk]
+    if len(stored) > 2:
         print()
         print_table(
-            (f"on disk, {first[0].target}", *(f"{v.precision}>" for v in first)),
-            [
-                (parts[0].name, *(size(part.disk) for part in parts))
-                for parts in zip(*(v.components for v in first), strict=True)
-                if parts[0].disk
-            ],
+            (f"on disk, {first[0].target}", *(f"{name.removesuffix('_encoder')}>" for name in stored)),
+            [(v.precision, *(size(part.disk) for part in v.components if part.disk)) for v in first],
         )
 
 
@@ -140,18 +150,24 @@ def _said(plan: "Plan", says: "Callable[[Verdict], Iterable[str]]") -> Iterable[
 
 
 def _named(plan: "Plan", verdicts: "list[Verdict]") -> str:
-    """ "cuda", "webgpu f32/f16", "cuda f16 (full)": no more than tells them from the others."""
+    """ "cuda", "webgpu f32/f16", "cuda but f32 (full)": no more than tells them from the others."""
     found: dict[str, list[str]] = {}
     for verdict in verdicts:
         found.setdefault(verdict.target, []).append(verdict.precision)
-    every = {verdict.precision for verdict in plan.verdicts}
-    words = (
-        target if set(names) == every else f"{target} {'/'.join(dict.fromkeys(names))}"
-        for target, names in found.items()
-    )
+    every = list(dict.fromkeys(verdict.precision for verdict in plan.verdicts))
+    words = (f"{target}{_among(every, names)}" for target, names in found.items())
     models = {verdict.model for verdict in verdicts}
     kinds = "" if models == {verdict.model for verdict in plan.verdicts} else f" ({' '.join(models)})"
     return ", ".join(words) + kinds
+
+
+def _among(every: list[str], names: Iterable[str]) -> str:
+    """ " f16/bf16", " but f32", or nothing for all: the fewest words that tell `names` from the others."""
+    named = list(dict.fromkeys(names))
+    others = [name for name in every if name not in named]
+    if not others:
+        return ""
+    return f" but {'/'.join(others)}" if len(others) < len(named) else f" {'/'.join(named)}"
 
 
 def cache_in_words(cache: "Cache") -> str:

@@ -1,7 +1,9 @@
 """The packages that can be built of a checkpoint: each kind with its config, its tensors, and why it is refused."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from cabochon.planning.opened import Opened
 
 __all__ = ["Offer", "offers", "refusal"]
 
+_LAYER = re.compile(r"(?<=layers\.)\d+")
+
 
 @dataclass(frozen=True)
 class Offer:
@@ -41,6 +45,20 @@ class Offer:
     def text(self) -> TextConfig:
         """The layers of the model."""
         return self.config if isinstance(self.config, TextConfig) else self.config.text
+
+    @property
+    def component(self) -> str:
+        """What the weights are called after that are no tower's."""
+        return "drafter" if self.kind is DRAFTER else "decoder"
+
+    @cached_property
+    def alike(self) -> dict[str, str]:
+        """By the name of each tensor that of the first that is like it in all but the number of its layer."""
+        first: dict[object, str] = {}
+        return {
+            name: first.setdefault((_LAYER.sub("", name), tensor.shape, tensor.dtype), name)
+            for name, tensor in self.tensors.items()
+        }
 
 
 def offers(opened: Opened) -> tuple[Offer, ...]:

@@ -12,6 +12,8 @@ from cabochon.planning.offers import Offer, offers, refusal
 from cabochon.planning.opened import Opened, open_config, open_source
 from cabochon.planning.sizes import BUILD_MEMORY
 from cabochon.planning.verdicts import Verdict, verdicts
+from cabochon.recipes import PRECISIONS, Precision
+from cabochon.recipes.recipe_file import find_precision
 
 __all__ = ["Cache", "Large", "Part", "Plan", "plan"]
 
@@ -81,10 +83,14 @@ def plan(
     *,
     config: str | Path | None = None,
     assistant: str | Path | None = None,
+    precision: str | Path | None = None,
     revision: str | None = None,
     assistant_revision: str | None = None,
 ) -> Plan:
     """Plan from a checkpoint (a folder or a hub id), or from a config.json alone.
+
+    `precision` is one of the table, or the path of a recipe: verdicts are of that alone. By default they are of the
+    whole table.
 
     The tensors of a folder are checked against its config, and the files that travel along are counted. Of a hub id
     only the small files are fetched. `assistant`, a checkpoint or a config.json too, makes it the plan of a pair.
@@ -94,16 +100,17 @@ def plan(
         raise SourceError(
             "give a checkpoint or a config, one of them", remedy="cabochon plan SOURCE, or --config FILE"
         )
+    chosen = tuple(PRECISIONS.values()) if precision is None else (find_precision(precision),)
     opened = open_config(config or "") if source is None else open_source(source, revision)
     if assistant is None:
-        return _plan(opened, offers(opened), None, None)
+        return _plan(opened, offers(opened), chosen)
     beside = (
         open_config(assistant) if Path(assistant).is_file() else open_source(assistant, assistant_revision)
     )
-    return _pair(opened, beside)
+    return _pair(opened, beside, chosen)
 
 
-def _pair(opened: Opened, assistant: Opened) -> Plan:
+def _pair(opened: Opened, assistant: Opened, chosen: tuple[Precision, ...]) -> Plan:
     DRAFTER.read(assistant.raw)  # or it says that it is none
     found, (drafter,) = offers(opened), offers(assistant)
     if found[0].kind is DRAFTER:
@@ -111,10 +118,16 @@ def _pair(opened: Opened, assistant: Opened) -> Plan:
             "an assistant is given for a drafter; expected a target to draft for", at=opened.source,
             remedy="give the target's checkpoint first",
         )  # fmt: skip
-    return _plan(opened, found, drafter, _plan(assistant, (drafter,), None, None))
+    return _plan(opened, found, chosen, drafter, _plan(assistant, (drafter,), chosen))
 
 
-def _plan(opened: Opened, found: tuple[Offer, ...], drafter: Offer | None, assistant: Plan | None) -> Plan:
+def _plan(
+    opened: Opened,
+    found: tuple[Offer, ...],
+    chosen: tuple[Precision, ...],
+    drafter: Offer | None = None,
+    assistant: Plan | None = None,
+) -> Plan:
     slots, width = found[-1].slots, _element_bytes(opened)
     parts = tuple(_parts(slots, width))
     return Plan(
@@ -128,7 +141,7 @@ def _plan(opened: Opened, found: tuple[Offer, ...], drafter: Offer | None, assis
         largest=tuple(_largest(slots, width)),
         cache=_cache(found[0]),
         build_memory=BUILD_MEMORY,
-        verdicts=tuple(verdict for offer in found for verdict in verdicts(offer, drafter)),
+        verdicts=tuple(verdict for offer in found for verdict in verdicts(offer, drafter, chosen)),
         remarks=tuple(dict.fromkeys(line for offer in found for line in offer.remarks)),
         assistant=assistant,
     )

@@ -1,21 +1,25 @@
 """How many bytes a package takes on disk and in memory, from its layout alone."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
 
+from cabochon.checkpoint import Tensor
 from cabochon.dialects import Target
 from cabochon.gemma4.names import HEAD, LAYERS_TABLE, TABLE
 from cabochon.package.kinds import DRAFTER, FULL
-from cabochon.package.layout import lay_out, twins
+from cabochon.package.layout import data_bytes
 from cabochon.package.side_files import media_files, travelling
 from cabochon.planning.offers import Offer
-from cabochon.recipes import Precision, Recipe
+from cabochon.recipes import Part, Precision, Weight
 
 __all__ = [
     "BUILD_MEMORY",
     "MIB",
     "Component",
+    "Sized",
     "Weights",
     "components",
     "documents",
@@ -23,8 +27,6 @@ __all__ = [
     "pair_documents",
     "weights",
 ]
-
-Weights = Mapping[str, tuple[Recipe, ...]]
 
 MIB = 2**20
 # Anonymous memory of a build stays below this, whatever the size of a tensor: see `make bench`.
@@ -47,6 +49,22 @@ _PAIR_BYTES = 50_000
 _TOKENIZER_BYTES_OF_AN_ENTRY = 32_169_626 / 262_144
 
 
+class Sized(NamedTuple):
+    """What is stored of a weight, as far as sizes go: its bytes, their type, and the tensor it comes from.
+
+    `numbers`: how many of the tensor's it holds, 0 where it holds what belongs to them, scales or zero points.
+    """
+
+    name: str
+    nbytes: int
+    precision: str
+    tensor: Tensor
+    numbers: int
+
+
+Weights = Mapping[str, tuple[Sized, ...]]
+
+
 @dataclass(frozen=True)
 class Component:
     """A part of a package, in bytes: its weights on disk, and in memory as the provider computes with them.
@@ -61,27 +79,51 @@ class Component:
 
 
 def weights(offer: Offer, target: Target, precision: Precision) -> Weights:
-    """What is stored, by component."""
-    found = offer.kind.weights(offer.config, offer.tensors, target, precision)
-    return {name or _alone(offer): recipes for name, recipes in found.items()}
+    """What is stored, by component, in the order of its file. Layers are alike: what one stores is reckoned, and stands
+    for all that are like it."""
+    distinct = {name: offer.tensors[name] for name in dict.fromkeys(offer.alike.values())}
+    found = offer.kind.weights(offer.config, distinct, target, precision)
+    return {name or offer.component: tuple(_of_all(offer, stored)) for name, stored in found.items()}
 
 
-def _alone(offer: Offer) -> str:
-    """What the graph of a package with one graph is called here."""
-    return "drafter" if offer.kind is DRAFTER else "decoder"
+def _of_all(offer: Offer, stored: Iterable[Weight]) -> Iterator[Sized]:
+    held: dict[str, list[Sized]] = {}
+    for weight in stored:
+        sized = Sized(weight.name, weight.nbytes, weight.precision, weight.tensor, _numbers(weight))
+        held.setdefault(_whole(weight), []).append(sized)
+    for name in offer.tensors:
+        yield from held.get(offer.alike[name], ())
+    if HEAD not in offer.tensors:  # a tied head that is stored otherwise than the table
+        yield from held.get(HEAD, ())
+
+
+def _whole(weight: Weight) -> str:
+    """The canonical name of what this is all or a part of."""
+    for table in (TABLE, LAYERS_TABLE, HEAD):  # which may be stored as several
+        if weight.name.startswith(table.removesuffix("weight")):
+            return table
+    if isinstance(weight, Part) and weight.what != "codes":
+        return weight.name.removesuffix(f"_{weight.what}")
+    return weight.name
+
+
+def _numbers(weight: Weight) -> int:
+    if isinstance(weight, Part):
+        return prod(weight.packing.shape) if weight.what == "codes" else 0
+    return prod(weight.shape)
 
 
 def components(offer: Offer, weights: Weights, provider: str) -> Iterator[Component]:
     """Each with the weights that it holds; what two hold is on disk for the last."""
-    both = twins(weights)
-    holders = {recipe.name: name for name, recipes in weights.items() for recipe in recipes}
-    for name, recipes in weights.items():
-        shared = sum(r.nbytes for r in recipes if r.name in both and holders[r.name] == name)
+    holders = {part.name: name for name, parts in weights.items() for part in parts}
+    both = {part.name for name, parts in weights.items() for part in parts if holders[part.name] != name}
+    for name, parts in weights.items():
+        shared = sum(part.nbytes for part in parts if part.name in both and holders[part.name] == name)
         looked_up = _looked_up(offer, name)
         yield Component(
             name,
-            lay_out(recipes, twins=both).nbytes + shared,
-            sum(_held(r, provider, r.name.startswith(looked_up)) for r in recipes),
+            data_bytes(part.nbytes for part in parts if part.name not in both) + shared,
+            sum(_held(part, provider, part.name.startswith(looked_up)) for part in parts),
         )
 
 
@@ -92,11 +134,12 @@ def _looked_up(offer: Offer, name: str) -> tuple[str, ...]:
     return (_TOKENS, _PER_LAYER) if name == "embedding" or HEAD in offer.tensors else (_PER_LAYER,)
 
 
-def _held(recipe: Recipe, provider: str, looked_up: bool) -> int:
+def _held(part: Sized, provider: str, looked_up: bool) -> int:
     """onnxruntime's CPU provider has no f16 matrix product: it keeps an f32 copy of every matrix it multiplies with, a
-    tied head among them, and then needs but some rows of what is in the file."""
-    widened = provider == _CPU and recipe.precision == "f16" and not looked_up
-    return recipe.nbytes * (2 if widened else 1)
+    tied head among them, and then needs but some rows of what is in the file. Weights in blocks it packs again, in
+    about as many bytes, and widens their scales."""
+    widened = provider == _CPU and part.precision == "f16" and not looked_up
+    return part.nbytes * (2 if widened else 1)
 
 
 def look_up(weights: Weights) -> Component:

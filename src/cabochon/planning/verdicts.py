@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from math import prod
 
 from cabochon.dialects import TARGETS, Target
+from cabochon.errors import ConfigError
 from cabochon.package.kinds import DRAFTER, FULL
 from cabochon.planning.offers import Offer, refusal
 from cabochon.planning.sizes import (
     MIB,
     Component,
+    Sized,
     Weights,
     components,
     documents,
@@ -17,7 +19,8 @@ from cabochon.planning.sizes import (
     pair_documents,
     weights,
 )
-from cabochon.recipes import PRECISIONS, Precision, Recipe
+from cabochon.recipes import Precision
+from cabochon.recipes.recipe_file import require_applicable
 from cabochon.validation.kernels import TABLES
 
 __all__ = ["ENCODER_OPERATORS", "INT32", "Verdict", "verdicts"]
@@ -49,52 +52,87 @@ class Verdict:
     warnings: tuple[str, ...]
 
 
-def verdicts(offer: Offer, drafter: Offer | None = None) -> Iterator[Verdict]:
-    """All targets in all precisions, alone or in a pair with a drafter."""
+def verdicts(offer: Offer, drafter: Offer | None, precisions: Iterable[Precision]) -> Iterator[Verdict]:
+    """All targets in all of the `precisions`, alone or in a pair with a drafter."""
     refused = refusal(offer, drafter)
+    parts = [part for part in (offer, drafter) if part]
+    said = pair_documents(offer, drafter) if drafter else documents(offer)
+    held, idle = _Held(parts), {precision.name: _idle(parts, precision) for precision in precisions}
     for target in TARGETS.values():
-        for precision in PRECISIONS.values():
-            yield _verdict(offer, drafter, refused, target, precision)
+        for precision in precisions:
+            known = precision.on(target.storage)
+            stored = list(zip(parts, held(target, known), strict=True))
+            yield _verdict(stored, said, refused or idle[precision.name], target, known)
+
+
+def _idle(parts: list[Offer], precision: Precision) -> str:
+    """What rule of a recipe fits nothing, for which it is refused; "" where all do."""
+    try:
+        for part in parts:
+            require_applicable(precision, part.tensors, part.component)
+    except ConfigError as error:
+        return f"{error.at}: {error.message}"
+    return ""
+
+
+class _Held:
+    """What each of `parts` stores, reckoned once for all targets that store it alike."""
+
+    def __init__(self, parts: list[Offer]) -> None:
+        self._parts, self._known = parts, dict[tuple[object, ...], list[Weights]]()
+
+    def __call__(self, target: Target, known: Precision) -> list[Weights]:
+        key = (known.activations, known.rules, known.across, target.table_per_layer, target.binding)
+        if key not in self._known:
+            self._known[key] = [weights(part, target, known) for part in self._parts]
+        return self._known[key]
 
 
 def _verdict(
-    offer: Offer, drafter: Offer | None, refused: str, target: Target, precision: Precision
+    stored: list[tuple[Offer, Weights]], said: Component, refused: str, target: Target, known: Precision
 ) -> Verdict:
-    stored = [(part, weights(part, target, precision)) for part in (offer, drafter) if part]
-    parts = tuple(_components(stored, target.provider))
-    status, reasons = _status(offer, refused, target, precision.name)
+    """That of a precision with nothing left open, whose documents are `said`."""
+    offer = stored[0][0]
+    components = (*_components(stored, target.provider), said)
+    status, reasons = _status(offer, refused, target, known)
     if status != "refused" and (granted := _buffers(target, [w for _, w in stored])):
         status, reasons = "conditional", [*reasons, granted]
     return Verdict(
         target.name,
-        precision.name,
+        known.name,
         offer.kind.name,
         status,
         "\n".join(reasons),
-        sum(part.disk for part in parts),
-        sum(part.memory for part in parts),
-        parts,
-        tuple(line for part, w in stored for line in _int32(part, w)),
+        sum(part.disk for part in components),
+        sum(part.memory for part in components),
+        components,
+        tuple(_warnings(stored, status, target, known)),
     )
+
+
+def _warnings(
+    stored: list[tuple[Offer, Weights]], status: str, target: Target, known: Precision
+) -> Iterator[str]:
+    """What to know of methods that the target carries, and of what is split."""
+    if status != "refused":
+        yield from (target.caveats[name] for name in sorted(known.methods) if name in target.caveats)
+    yield from (line for part, held in stored for line in _int32(part, held))
 
 
 def _components(stored: list[tuple[Offer, Weights]], provider: str) -> Iterator[Component]:
     for offer, held in stored:
         yield from components(offer, held, provider)
-    (target, held), *drafters = stored
-    if drafters:
-        yield look_up(held)
-        yield pair_documents(target, drafters[0][0])
-    else:
-        yield documents(target)
+    if len(stored) > 1:
+        yield look_up(stored[0][1])
 
 
-def _status(offer: Offer, refused: str, target: Target, precision: str) -> tuple[str, list[str]]:
-    drafter = offer.kind is DRAFTER
-    if reason := refused or target.refusal(precision, offer.kind.head_sizes(offer.config)):
+def _status(offer: Offer, refused: str, target: Target, known: Precision) -> tuple[str, list[str]]:
+    drafter, activations = offer.kind is DRAFTER, known.activations
+    heads = offer.kind.head_sizes(offer.config)
+    if reason := refused or target.refusal(activations, heads, known.methods):
         return "refused", [reason]
-    caveat = target.caveat(precision, drafter=drafter)
-    if precision not in target.kernels and not (drafter and precision in target.attention_caveats):
+    caveat = target.caveat(activations, drafter=drafter)
+    if activations not in target.kernels and not (drafter and activations in target.attention_caveats):
         return "builds", [caveat] if caveat else []
     if reasons := [said for said in (caveat, _unknown(offer, target)) if said]:
         return "conditional", reasons
@@ -117,25 +155,29 @@ def _int32(offer: Offer, weights: Weights) -> Iterator[str]:
     """What an int32 cannot count, and what becomes of it where the target counts so."""
     for name, tensor in offer.tensors.items():
         if prod(tensor.shape) > INT32:
-            parts = [r for r in _distinct([weights]) if r.tensor is tensor]
+            stem = name.removesuffix("weight")
+            parts = [part for part in _distinct([weights]) if part.name.startswith(stem) and part.numbers]
             if len(parts) > 1:
                 yield (
                     f"{name} has {prod(tensor.shape):,} elements, more than an int32 counts ({INT32:,}): it is split "
-                    f"into {len(parts)} tables of {max(prod(r.shape) for r in parts):,} at most"
+                    f"into {len(parts)} tables of {max(part.numbers for part in parts):,} at most"
                 )
 
 
-def _distinct(every: Iterable[Weights]) -> Iterator[Recipe]:
+def _distinct(every: Iterable[Weights]) -> Iterator[Sized]:
     """Every weight, once where two graphs of a package have it."""
     for found in every:
-        yield from {recipe.name: recipe for recipes in found.values() for recipe in recipes}.values()
+        seen = set[str]()
+        for parts in found.values():
+            yield from (part for part in parts if part.name not in seen)
+            seen |= {part.name for part in parts}
 
 
 def _buffers(target: Target, every: Iterable[Weights]) -> str:
     """What an adapter must grant beyond what every one does."""
     if target.binding is None:
         return ""
-    large = [recipe.nbytes for recipe in _distinct(every) if recipe.nbytes > target.binding]
+    large = [part.nbytes for part in _distinct(every) if part.nbytes > target.binding]
     if not large:
         return ""
     count = "1 tensor is" if len(large) == 1 else f"{len(large)} tensors are"
