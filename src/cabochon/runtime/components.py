@@ -73,7 +73,7 @@ def open_component(package: Path, name: str, built: tuple[str, str], **options: 
     at = f"{name}/{GRAPH}"
     said = {k.removeprefix(PREFIX): v for k, v in graph.metadata.items() if k.startswith(PREFIX)}
     check_properties(name, said, built, at)
-    own = TYPES.get(built[1], "")
+    own = TYPES.get(said.get("activations", built[1]), "")
     check_ports(graph.inputs, COMPONENTS[name].inputs, own, f"{at}: inputs")
     check_ports(graph.outputs, COMPONENTS[name].outputs, own, f"{at}: outputs")
     return graph
@@ -85,7 +85,7 @@ def check_properties(name: str, said: Mapping[str, str], built: tuple[str, str],
     needed = BUILT | component.properties
     for key in sorted(needed - said.keys()):
         raise PackageError(f"{PREFIX}{key} is missing", at=f"{at}: metadata", remedy=REBUILD)
-    for key in sorted(said.keys() - needed - component.perhaps):
+    for key in sorted(said.keys() - needed - component.perhaps - {"activations"}):
         raise PackageError(
             f"{PREFIX}{key} is unknown ({said[key]!r}); this version cannot know what it asks of a caller",
             at=f"{at}: metadata",

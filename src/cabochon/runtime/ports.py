@@ -11,7 +11,7 @@ from cabochon.errors import PackageError
 
 PREFIX = "cabochon."
 KEYS = ("target", "precision", "mask", "max_positions")
-OPTIONAL = ("sliding_window", "embed_scale", "model")
+OPTIONAL = ("activations", "sliding_window", "embed_scale", "model")
 DRAFTER = "drafter"  # the value of cabochon.model in a graph that is no decoder of text
 FED = "decoder"  # and in one that is fed by an embedding
 IDS, EMBEDS, EXTRAS = "input_ids", "inputs_embeds", "per_layer_inputs"
