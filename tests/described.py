@@ -8,21 +8,23 @@ from typing import Any
 from cabochon.package.facts import Digest, TextFacts
 from cabochon.package.filling import trace
 from cabochon.package.kinds import KINDS
+from cabochon.package.layout import lay_out
 from cabochon.package.order import order
 from cabochon.package.preparing import Prepared, prepare
 from cabochon.package.side_files import NEEDED
 from checkpoints import TINY
-
-DIGESTS = {"model.onnx": Digest(10, "aa"), "model.onnx.data": Digest(20, "bb")}
 
 
 def facts(
     source: Path = TINY / "text", target: str = "default", precision: str = "f16", **changes: Any
 ) -> TextFacts:
     """As `build` gathers them, with some of them changed."""
-    traced = trace(prepared(source, target, precision))
+    known = prepared(source, target, precision)
+    traced = trace(known)
     assert isinstance(traced, TextFacts)
-    return replace(traced, **{"digests": DIGESTS, **changes})
+    nbytes = lay_out(known.recipes[""]).nbytes
+    digests = {"model.onnx": Digest(10, "aa"), "model.onnx.data": Digest(nbytes, "bb")}
+    return replace(traced, **{"digests": digests, **changes})
 
 
 def prepared(source: Path, target: str = "default", precision: str = "f16", model: str = "text") -> Prepared:

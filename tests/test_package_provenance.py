@@ -70,6 +70,6 @@ def test_every_tensor_is_used_or_unused_with_a_reason():
 def test_files_and_contracts():
     described = facts(linked=("model.onnx.data",))
     found = json.loads(provenance(described))
-    assert found["files"]["model.onnx.data"] == {"bytes": 20, "sha256": "bb"}
+    assert found["files"]["model.onnx"] == {"bytes": 10, "sha256": "aa"}
     assert found["architecture_contracts"] == described.contracts
     assert found["build"]["linked_files"] == ["model.onnx.data"]

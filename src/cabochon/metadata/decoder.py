@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -12,6 +12,7 @@ from cabochon.errors import GraphError
 from cabochon.gemma4 import TextConfig
 from cabochon.metadata.ports import Port, Ports, read
 from cabochon.metadata.vocabulary import Vocabulary
+from cabochon.metadata.weights import Weights, read_weights
 
 __all__ = ["Cache", "Decoder", "Kind", "read_decoder"]
 
@@ -45,7 +46,8 @@ class Decoder:
     It takes tokens, or embeddings of them that another graph makes.
 
     `properties` are the metadata properties of the graph. `vocabulary` is None for a package without a tokenizer;
-    `generation` is generation_config.json, empty where the package has none. `name` is that of its component.
+    `generation` is generation_config.json, empty where the package has none. `name` is that of its component;
+    `weights` what the graph holds.
     """
 
     ports: Ports
@@ -57,6 +59,7 @@ class Decoder:
     generation: Mapping[str, Any]
     artifact: str = "model.onnx"
     name: str = "decoder"
+    weights: Weights = field(default_factory=Weights)
 
     @property
     def fed(self) -> tuple[str, ...]:
@@ -105,7 +108,17 @@ def read_decoder(
     caches = tuple(_caches(ports, config))
     in_place = all(_in_place(model, cache) for cache in caches)
     properties = dict(model.metadata_props)
-    return Decoder(ports, caches, in_place, properties, config, vocabulary, generation, artifact)
+    return Decoder(
+        ports,
+        caches,
+        in_place,
+        properties,
+        config,
+        vocabulary,
+        generation,
+        artifact,
+        weights=read_weights(model),
+    )
 
 
 def _caches(ports: Ports, config: TextConfig) -> Iterator[Cache]:

@@ -46,6 +46,7 @@ from cabochon.metadata.document import (
 )
 from cabochon.metadata.ports import Port, last
 from cabochon.metadata.vocabulary import Vocabulary
+from cabochon.metadata.weights import quantization
 
 __all__ = [
     "cells",
@@ -84,7 +85,10 @@ def decoder_document(decoder: Decoder) -> Document:
     The form of the document is neutral; `cabochon.metadata.forms.dump` writes it as v1 or v1.8.
     """
     return Document(
-        model=model(decoder), package=package(decoder), pipeline=Pipeline(workflow=decoder_workflow(decoder))
+        model=model(decoder),
+        quantization=quantization([decoder]),
+        package=package(decoder),
+        pipeline=Pipeline(workflow=decoder_workflow(decoder)),
     )
 
 

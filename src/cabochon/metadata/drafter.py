@@ -5,7 +5,7 @@ Nothing is written by hand: ports, types and numbers are the graph's, limits its
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, cast
 
@@ -31,6 +31,7 @@ from cabochon.metadata.document import (
 )
 from cabochon.metadata.ports import Port, Ports, last, read
 from cabochon.metadata.vocabulary import Vocabulary
+from cabochon.metadata.weights import Weights, quantization, quantization_note, read_weights
 
 __all__ = [
     "CARRY",
@@ -87,7 +88,7 @@ class Head:
 class Drafter:
     """A drafter: `ports`, `borrowed` and `head` as its graph has them, `properties` its metadata properties.
 
-    `vocabulary` is None for a package without a tokenizer.
+    `vocabulary` is None for a package without a tokenizer; `weights` what the graph holds.
     """
 
     ports: Ports
@@ -98,6 +99,7 @@ class Drafter:
     vocabulary: Vocabulary | None
     artifact: str = "model.onnx"
     name: str = "assistant"
+    weights: Weights = field(default_factory=Weights)
 
     @property
     def window(self) -> int | None:
@@ -124,7 +126,8 @@ def read_drafter(model: ir.Model, config: DrafterConfig, vocabulary: Vocabulary 
             raise GraphError("there is no such port; expected a drafter's", at=name)
     borrowed = tuple(_borrowed(ports))
     head = _head(model, last(ports.outputs["logits"]))
-    return Drafter(ports, borrowed, head, dict(model.metadata_props), config, vocabulary)
+    properties, weights = dict(model.metadata_props), read_weights(model)
+    return Drafter(ports, borrowed, head, properties, config, vocabulary, weights=weights)
 
 
 def _borrowed(ports: Ports) -> Iterator[Borrowed]:
@@ -162,7 +165,12 @@ def drafter_document(drafter: Drafter) -> Document:
         max_sequence_length=int(drafter.properties["cabochon.max_positions"]),
         vocab_size=drafter.head.vocabulary,
     )
-    return Document(model=limits, package=tokenizer(drafter.vocabulary), pipeline=Pipeline(workflow=workflow))
+    return Document(
+        model=limits,
+        quantization=quantization([drafter]),
+        package=tokenizer(drafter.vocabulary),
+        pipeline=Pipeline(workflow=workflow),
+    )
 
 
 def drafter_component(drafter: Drafter) -> Component:
@@ -208,6 +216,8 @@ def drafter_comments(document: Document, drafter: Drafter) -> Mapping[tuple[str 
             f"Stands in for the target's hidden state in the next step: columns {drafter.backbone} and up of {FUSED}.",
         ),
     }
+    if document.quantization is not None:
+        found[("quantization",)] = quantization_note(document.quantization)
     for each in drafter.borrowed:
         if each.part == "key":
             found[(*ports, "inputs", each.port.name)] = tuple(reading(drafter, each.kind))

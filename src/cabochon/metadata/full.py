@@ -1,7 +1,7 @@
 """What the documents of a full package are derived from: four traced graphs, the configs, the tokenizer files."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import onnx_ir as ir
@@ -11,6 +11,7 @@ from cabochon.gemma4 import TextConfig
 from cabochon.metadata.decoder import Decoder, read_decoder
 from cabochon.metadata.ports import Port, Ports, read
 from cabochon.metadata.vocabulary import Vocabulary
+from cabochon.metadata.weights import Weights, read_weights
 
 __all__ = ["COMPONENTS", "Full", "Medium", "Member", "artifact", "features", "read_full"]
 
@@ -26,12 +27,13 @@ _SPELLED = {"eoa_token_id": "eoa_token_index"}  # what older configs call it
 
 @dataclass(frozen=True)
 class Member:
-    """A graph that works for the decoder: its ports and metadata properties, and the name of its component."""
+    """A graph that works for the decoder: its ports, metadata properties and weights, and the name of its component."""
 
     name: str
     artifact: str
     ports: Ports
     properties: Mapping[str, str]
+    weights: Weights = field(default_factory=Weights)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ class Full:
         return replace(
             self, decoder=decoder, embedding=inside(self.embedding), encoders=encoders, folder=folder
         )
+
+    @property
+    def quantized(self) -> bool:
+        """Whether any weight is in blocks."""
+        return any(graph.weights.quantized for graph in (self.decoder, *self.members))
 
     @property
     def vision(self) -> Member | None:
@@ -126,7 +133,7 @@ def read_full(
 
 
 def _member(name: str, model: ir.Model) -> Member:
-    return Member(name, artifact(name), read(model), dict(model.metadata_props))
+    return Member(name, artifact(name), read(model), dict(model.metadata_props), read_weights(model))
 
 
 def _tokens(raw: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

@@ -43,6 +43,7 @@ from cabochon.metadata.document import (
     Workflow,
 )
 from cabochon.metadata.ports import Ports
+from cabochon.metadata.weights import quantization
 
 __all__ = ["loop_document"]
 
@@ -82,6 +83,7 @@ def loop_document(decoder: Decoder, policies: Mapping[str, Ports]) -> Document:
     )
     return Document(
         model=model(decoder),
+        quantization=quantization([decoder]),
         package=package(decoder),
         pipeline=Pipeline(workflow=workflow),
         generation=_generation(decoder),

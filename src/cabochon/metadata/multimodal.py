@@ -28,6 +28,7 @@ from cabochon.metadata.document import Sequence as Steps
 from cabochon.metadata.full import Full, Medium, Member, features
 from cabochon.metadata.media_programs import preprocessing
 from cabochon.metadata.ports import Ports
+from cabochon.metadata.weights import quantization
 
 __all__ = ["ABSENT", "multimodal", "preprocessor"]
 
@@ -52,7 +53,12 @@ def multimodal(document: Document, full: Full) -> Document:
         update={"adapter_abis": {_ABIS[medium]: "1" for medium in full.encoders}}
     )
     pipeline = Pipeline(workflow=pipeline.workflow.model_copy(update={"manifest": manifest}))
-    return document.model_copy(update={"pipeline": pipeline, "preprocessing": preprocessing(full)})
+    update = {
+        "quantization": quantization((full.decoder, *full.members)),
+        "preprocessing": preprocessing(full),
+        "pipeline": pipeline,
+    }
+    return document.model_copy(update=update)
 
 
 def preprocessor(medium: Medium) -> str:

@@ -40,11 +40,12 @@ from cabochon.metadata.drafter import (
     position,
     reading,
 )
-from cabochon.metadata.full import Full
+from cabochon.metadata.full import Full, Member
 from cabochon.metadata.full_notes import full_comments
 from cabochon.metadata.multimodal import multimodal
 from cabochon.metadata.ports import Ports, read
 from cabochon.metadata.served import token_policy
+from cabochon.metadata.weights import quantization, whole
 
 __all__ = [
     "EMBEDDING",
@@ -68,12 +69,13 @@ WIDTH = (
 @dataclass(frozen=True)
 class Embedding:
     """The graph that looks tokens up: ids to rows of the target's table, times `scale`. `tables` are the weights that
-    hold its rows, in their order."""
+    hold its rows, in their order; `beside` are scales and zero points of their blocks, where they are in blocks."""
 
     ports: Ports
     tables: tuple[str, ...]
     scale: float
     artifact: str = EMBEDDING
+    beside: tuple[str, ...] = ()
 
     @property
     def table(self) -> str:
@@ -95,6 +97,16 @@ class Pair:
     full: Full | None = None
 
     @property
+    def graphs(self) -> tuple[Decoder | Drafter | Member, ...]:
+        """Every graph that is a component."""
+        return self.target, self.drafter, *(self.full.members if self.full else ())
+
+    @property
+    def quantized(self) -> bool:
+        """Whether any weight is in blocks."""
+        return any(graph.weights.quantized for graph in self.graphs)
+
+    @property
     def seed(self) -> str:
         """The output of the target that the first proposal of a round continues from."""
         if self.target.hidden is None:
@@ -105,18 +117,20 @@ class Pair:
 
 
 def read_embedding(graph: ir.Model) -> Embedding:
-    """The facts of a token_embedding.onnx: the weights outside of the graph, and the one number in it."""
+    """The facts of a token_embedding.onnx: the weights outside of the graph, and the number that makes its output."""
     tensors = {name: value.const_value for name, value in graph.graph.initializers.items()}
-    tables = [name for name, tensor in tensors.items() if isinstance(tensor, ir.ExternalTensor)]
-    numbers = [
-        tensor
-        for tensor in tensors.values()
-        if tensor is not None and tensor.dtype.is_floating_point() and tensor.size == 1
+    stored = [name for name, tensor in tensors.items() if isinstance(tensor, ir.ExternalTensor)]
+    tables = [name for name in stored if whole(name)]
+    maker = graph.graph.outputs[0].producer()
+    factors = [
+        tensors.get(value.name or "") for value in (maker.inputs if maker else ()) if value is not None
     ]
+    numbers = [tensor for tensor in factors if tensor is not None and tensor.size == 1]
     if not tables or len(numbers) != 1:
         what = f"{len(tables)} weights outside of the graph and {len(numbers)} numbers; expected a table and its scale"
         raise GraphError(what, at=EMBEDDING)
-    return Embedding(read(graph), tuple(tables), float(numbers[0].numpy().reshape(-1)[0]))
+    beside = tuple(name for name in stored if name not in tables)
+    return Embedding(read(graph), tuple(tables), float(numbers[0].numpy().reshape(-1)[0]), beside=beside)
 
 
 def width(generation: Mapping[str, Any]) -> int:
@@ -148,7 +162,8 @@ def pair_document(pair: Pair) -> Document:
         pipeline=Pipeline(workflow=workflow),
         speculative=_speculative(pair, workflow),
     )
-    return multimodal(document, pair.full) if pair.full else document
+    document = multimodal(document, pair.full) if pair.full else document
+    return document.model_copy(update={"quantization": quantization(pair.graphs)})
 
 
 def served_pair(pair: Pair) -> Document:
@@ -269,6 +284,8 @@ def _notes(pair: Pair) -> Iterator[tuple[tuple[str | int, ...], tuple[str, ...]]
 
 
 def _scale(pair: Pair) -> Iterator[str]:
+    if pair.embedding.beside:
+        yield f"The table is in blocks: it holds codes, and {' and '.join(pair.embedding.beside)} what they stand for."
     yield f"v1 has no key for a scale, and {pair.target.name} multiplies rows of this table by {pair.embedding.scale}."
     yield "A reader of v1 that gathers rows itself must do so: unscaled rows give fluent drafts, nearly all refused."
     yield f"{pair.embedding.artifact} does both: ids to scaled rows, over the target's own table. v1.8 says the scale."

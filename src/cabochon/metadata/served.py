@@ -36,6 +36,7 @@ from cabochon.metadata.document import (
     Tokenizer,
     Workflow,
 )
+from cabochon.metadata.weights import quantization
 
 __all__ = ["served_document", "token_policy"]
 
@@ -59,7 +60,12 @@ def served_document(decoder: Decoder) -> Document:
             state_service=StateService(groups=groups(decoder)),
         ),
     )
-    return Document(model=model(decoder), package=_package(decoder), pipeline=Pipeline(workflow=workflow))
+    return Document(
+        model=model(decoder),
+        quantization=quantization([decoder]),
+        package=_package(decoder),
+        pipeline=Pipeline(workflow=workflow),
+    )
 
 
 def _package(decoder: Decoder) -> Package:

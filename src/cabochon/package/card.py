@@ -6,6 +6,7 @@ from typing import Any
 
 from cabochon.package.contracts import fusions, hidden_tap, operators
 from cabochon.package.facts import FullFacts, TextFacts
+from cabochon.package.how_stored import how_stored, titled
 from cabochon.package.page import bullets, front_matter, largest_tensor, made, page, table
 from cabochon.package.snippet import snippet
 
@@ -21,6 +22,7 @@ def card(facts: TextFacts, files: Mapping[str, str]) -> str:
     """The text of README.md. `files` are the package's files and what each is."""
     sections = {
         "Truthful graph contracts": table(("Contract", "Value"), contract_rows(facts)),
+        **how_stored(facts),
         "Usage (direct ONNX Runtime)": f"```python\n{snippet(facts)}```",
         "Runtime notes": bullets(_runtime_notes(facts)),
         "Limits": bullets(_limits(facts)),
@@ -35,7 +37,7 @@ def card(facts: TextFacts, files: Mapping[str, str]) -> str:
 def _introduction(facts: TextFacts) -> str:
     return "\n".join(
         [
-            f"# {facts.name}: ONNX text decoder ({facts.precision.name}, {facts.target.name})",
+            f"# {facts.name}: ONNX text decoder ({titled(facts)}, {facts.target.name})",
             "",
             "The text decoder of a Gemma 4 checkpoint as an ONNX graph with its weights.",
             "",

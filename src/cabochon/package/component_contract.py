@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from cabochon.evidence import activations
 from cabochon.gemma4.config import SLIDING
 from cabochon.metadata.drafter import CARRY, FUSED, Drafter
 from cabochon.metadata.pair import Pair
@@ -35,6 +36,7 @@ def pair_contract(pair: Pair) -> bytes:
             "artifact": pair.embedding.artifact,
             **_ports(pair.embedding.ports, {}),
             "tables": list(pair.embedding.tables),
+            **({"beside_tables": list(pair.embedding.beside)} if pair.embedding.beside else {}),
             "table_in": pair.target.artifact,
             "scale": pair.embedding.scale,
         },
@@ -54,6 +56,7 @@ def _drafter(drafter: Drafter, anchors: Mapping[Any, int]) -> dict[str, Any]:
         "model": drafter.properties["cabochon.model"],
         "target": drafter.properties["cabochon.target"],
         "precision": drafter.properties["cabochon.precision"],
+        "activations": activations(drafter.properties),
         **_ports(drafter.ports, _MEANS),
         "owns": [],
         "borrows": {kind: _borrowed(drafter, kind, port, anchors) for kind, port in drafter.kinds.items()},

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from cabochon.package.contracts import fusions, operators
 from cabochon.package.drafter_snippet import drafter_snippet
 from cabochon.package.facts import DrafterFacts
+from cabochon.package.how_stored import how_stored, titled
 from cabochon.package.page import bullets, front_matter, largest_tensor, made, page, table
 
 __all__ = ["contract_rows", "drafter_card", "limits", "step_notes"]
@@ -16,6 +17,7 @@ def drafter_card(facts: DrafterFacts, files: Mapping[str, str]) -> str:
     """The text of README.md. `files` are the package's files and what each is."""
     sections = {
         "Truthful graph contracts": table(("Contract", "Value"), contract_rows(facts)),
+        **how_stored(facts),
         "Usage (one drafter step, direct ONNX Runtime)": f"```python\n{drafter_snippet(facts)}```",
         "Runtime notes": bullets(step_notes(facts)),
         "Limits": bullets(_limits(facts)),
@@ -30,7 +32,7 @@ def drafter_card(facts: DrafterFacts, files: Mapping[str, str]) -> str:
 def _introduction(facts: DrafterFacts) -> str:
     return "\n".join(
         [
-            f"# {facts.name}: ONNX speculative-decoding drafter ({facts.precision.name}, {facts.target.name})",
+            f"# {facts.name}: ONNX speculative-decoding drafter ({titled(facts)}, {facts.target.name})",
             "",
             "The drafter of a Gemma 4 checkpoint as an ONNX graph with its weights. It proposes tokens from the keys, "
             "values and hidden states of the model it drafts for, which verifies them.",

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from cabochon.package.card import EVIDENCE, contract_rows, decoder_limits, decoder_notes
 from cabochon.package.contracts import operators
 from cabochon.package.facts import FullFacts
+from cabochon.package.how_stored import how_stored, titled
 from cabochon.package.layout import inside
 from cabochon.package.page import bullets, front_matter, made, page, table
 
@@ -26,6 +27,7 @@ def full_card(facts: FullFacts, files: Mapping[str, str]) -> str:
     sections = {
         "Components": table(("Component", "What it is"), _components(facts)),
         "Truthful graph contracts": table(("Contract", "Value"), _contract_rows(facts)),
+        **how_stored(facts),
         "Usage": _USAGE.format(part=_IMAGE if facts.config.vision else _AUDIO),
         "Runtime notes": bullets(_runtime_notes(facts)),
         "Limits": bullets(decoder_limits(facts)),
@@ -43,7 +45,7 @@ def _introduction(facts: FullFacts) -> str:
     seen = [what for what, tower in (("images", facts.config.vision), ("sound", facts.config.audio)) if tower]
     return "\n".join(
         [
-            f"# {facts.name}: ONNX, text with {' and '.join(seen)} ({facts.precision.name}, {facts.target.name})",
+            f"# {facts.name}: ONNX, text with {' and '.join(seen)} ({titled(facts)}, {facts.target.name})",
             "",
             f"A Gemma 4 checkpoint as {len(facts.models)} ONNX graphs with their weights.",
             "",

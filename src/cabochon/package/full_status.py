@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from cabochon.metadata.full import Full
 from cabochon.metadata.full_notes import unsaid
 from cabochon.package.genai_full import PROCESSORS
-from cabochon.package.metadata_status import CONVERT, status_page
+from cabochon.package.metadata_status import BLOCKS, CONVERT, status_page
 
 __all__ = ["full_status"]
 
@@ -18,7 +18,7 @@ def full_status(full: Full, processors: Collection[str]) -> str:
         "from the ports of the graphs, from config.json and from the files of tokenizer and processor."
     )
     versions = {
-        "What no version can say": (_sentence(each) for each in unsaid(full)),
+        "What no version can say": _unsaid(full),
         "What v1.8 says otherwise": _v18(full),
     }
     checked = (
@@ -26,6 +26,12 @@ def full_status(full: Full, processors: Collection[str]) -> str:
         "the numbers of genai_config.json."
     )
     return status_page(introduction, _stated(full), versions, checked, _clients(full, processors))
+
+
+def _unsaid(full: Full) -> Iterator[str]:
+    yield from map(_sentence, unsaid(full))
+    if full.quantized:
+        yield BLOCKS
 
 
 def _sentence(text: str) -> str:

@@ -65,9 +65,9 @@ def largest_tensor(facts: Facts[Any]) -> str | None:
     )
 
 
-def table(head: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
-    """A table of two columns."""
-    cells = [head, ("---", "---"), *rows]
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A table with as many columns as its head."""
+    cells = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells)
 
 

@@ -7,6 +7,7 @@ from cabochon.metadata.pair import Pair
 from cabochon.package.drafter_card import contract_rows, limits, step_notes
 from cabochon.package.drafter_snippet import drafter_snippet
 from cabochon.package.facts import DrafterFacts
+from cabochon.package.how_stored import how_stored, titled
 from cabochon.package.page import bullets, front_matter, made, page, table
 
 __all__ = ["pair_card"]
@@ -22,6 +23,7 @@ def pair_card(facts: DrafterFacts, pair: Pair, target: Mapping[str, Any], files:
     sections = {
         "Generate": _GENERATE,
         "Truthful graph contracts": table(("Contract", "Value"), (*_pair_rows(pair), *contract_rows(facts))),
+        **how_stored(facts, "How the drafter's weights are stored"),
         "Usage (one drafter step, direct ONNX Runtime)": f"```python\n{drafter_snippet(facts)}```",
         "Runtime notes": bullets((*_notes(pair), *step_notes(facts))),
         "Limits": bullets(_limits(facts)),
@@ -47,7 +49,7 @@ def _introduction(facts: DrafterFacts, target: Mapping[str, Any]) -> str:
     revision = f" @ `{target['revision']}`" if target.get("revision") else ""
     return "\n".join(
         [
-            f"# {target.get('name')} with {facts.name}: ONNX pair ({facts.precision.name}, {facts.target.name})",
+            f"# {target.get('name')} with {facts.name}: ONNX pair ({titled(facts)}, {facts.target.name})",
             "",
             "A Gemma 4 model and the drafter that proposes tokens to it, as ONNX graphs with their weights.",
             "",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cabochon.metadata.pair import Pair
-from cabochon.package.metadata_status import CONVERT, status_page
+from cabochon.package.metadata_status import BLOCKS, CONVERT, status_page
 
 __all__ = ["pair_status"]
 
@@ -56,10 +56,14 @@ def _v1(pair: Pair) -> Iterator[str]:
             f"A table in parts: no binding of the target holds all its rows, {len(pair.embedding.tables)} weights do. "
             f"`token_embedding.table` names the first. `{pair.embedding.artifact}` looks up in all of them."
         )
-    yield (
-        "A table whose rows are quantized: `token_embedding.table` names one initializer. `token_embedding.onnx` reads "
-        "whatever the target does."
-    )
+    if pair.embedding.beside:
+        beside = ", ".join(f"`{name}`" for name in pair.embedding.beside)
+        yield (
+            f"A table in blocks: `token_embedding.table` names its codes, and nothing names {beside}. Rows of codes are "
+            f"no rows of numbers; `{pair.embedding.artifact}` makes numbers of them, as the target does."
+        )
+    if pair.quantized:
+        yield BLOCKS
 
 
 def _v18(pair: Pair) -> Iterator[str]:

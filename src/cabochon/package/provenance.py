@@ -7,7 +7,9 @@ from typing import Any
 
 from cabochon import __version__
 from cabochon.package.contracts import fusions, hidden_tap, operators
+from cabochon.package.coverage import used
 from cabochon.package.facts import Facts, FullFacts, TextFacts, installed
+from cabochon.package.how_stored import recipe, stored
 
 __all__ = ["full_provenance", "provenance", "record", "source"]
 
@@ -90,8 +92,10 @@ def _build(facts: Facts[Any], own: Mapping[str, Any]) -> dict[str, Any]:
         "dtype": facts.dtype,
         "execution_provider": _PROVIDERS.get(facts.target.provider, facts.target.provider),
         **own,
+        **recipe(facts),
         **_graphs(facts),
         "linked_files": list(facts.linked),
+        "stored": stored(facts),
     }
 
 
@@ -111,6 +115,6 @@ def _graphs(facts: Facts[Any]) -> dict[str, Any]:
 def _tensors(facts: Facts[Any]) -> dict[str, Any]:
     """Names as in the checkpoint's files. Used tensors are listed by the name they have in the graph."""
     return {
-        "used": {canonical: tensor.name for canonical, tensor in facts.tensors.used.items()},
+        "used": used(facts),
         "unused": dict(facts.tensors.unused),
     }

@@ -34,13 +34,14 @@ def token_embedding(whole: ModelProto, folder: str, hidden: int) -> ModelProto:
     domains = {node.domain for node in nodes}
     made.opset_import.extend(each for each in whole.opset_import if each.domain in domains or not each.domain)
     renamed = [_renamed(node) for node in nodes]
-    output = _output(next(t for t in kept if t.external_data), hidden)
+    output = _output(graph.output[0].type.tensor_type.elem_type, hidden)
     made.graph.CopyFrom(
         GraphProto(name="token_embedding", node=renamed, initializer=kept, input=[ids], output=[output])
     )
     known = {entry.key: entry.value for entry in whole.metadata_props}
-    for key in ("embed_scale", "precision", "target"):
-        made.metadata_props.add(key=f"cabochon.{key}", value=known[f"cabochon.{key}"])
+    for key in ("activations", "embed_scale", "precision", "target"):
+        if (said := known.get(f"cabochon.{key}")) is not None:
+            made.metadata_props.add(key=f"cabochon.{key}", value=said)
     made.metadata_props.add(key="cabochon.model", value="token_embedding")
     return made
 
@@ -75,9 +76,10 @@ def _renamed(node: NodeProto) -> NodeProto:
     return renamed
 
 
-def _output(table: TensorProto, hidden: int) -> ValueInfoProto:
+def _output(dtype: int, hidden: int) -> ValueInfoProto:
+    """The rows, in the type of activations, which is that of every output of the graph."""
     found = ValueInfoProto(name=_ROWS)
-    found.type.tensor_type.elem_type = table.data_type
+    found.type.tensor_type.elem_type = dtype
     dims = found.type.tensor_type.shape.dim
     dims.add(dim_param="batch")
     dims.add(dim_param="sequence")
