@@ -1,76 +1,143 @@
-"""Weights to blocks and back."""
+"""Weights to blocks and back, piece by piece on all processors."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 
 from cabochon.errors import PackingError
 
-from .bytes import codes_in, in_bytes
-from .nf4 import pack_nf4, unpack_nf4
+from . import kernel
+from .nf4 import nf4_codes, nf4_values
+from .nibbles import codes_in, in_bytes
 from .scheme import Packed, Scheme
-from .search import fit
+from .search import deviations, fit, stored
 
-__all__ = ["compiled", "pack", "unpack"]
+__all__ = ["compiled", "nearest", "pack", "unpack"]
 
 _PIECE = 1 << 18  # numbers at a time
+_Out = tuple[np.ndarray, ...]
 
 
 def compiled() -> bool:
-    """Whether the compiled path is used."""
-    return False
+    """Whether the compiled path is used. It gives the same bytes, faster."""
+    return kernel.library() is not None
 
 
 def pack(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None = None) -> Packed:
     """`values` bf16, f16 or f32 [rows, columns] in blocks.
 
     importance: f32 [columns], mean squares of what each column is multiplied with; the search then weighs errors by
-    them. Rows are independent of each other (NF4: blocks are), and the bytes are the same wherever this runs.
+    them. Rows are independent of each other (NF4: flat blocks are), and the bytes are the same wherever this runs.
+    Every code is the nearest one for the scale and zero point that are stored, ties to even.
     Raises PackingError for NaN, infinity, and numbers that no scale of the scheme's type can hold.
     """
-    weights = _importance(importance, values.shape[1])
     if scheme.method == "nf4":
-        x = np.ascontiguousarray(values, np.float32)
-        _require(x, scheme)
-        return pack_nf4(x, scheme)
-    rows, columns = values.shape
-    step = max(1, _PIECE // max(1, columns))
-    pieces = [_piece(values[start : start + step], scheme, weights) for start in range(0, rows, step)]
-    codes, scales, zero_points = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    return Packed(codes, scales, None if scheme.symmetric else zero_points)
+        x = _flat_blocks(values, scheme)
+        out = np.empty((len(x), scheme.block // 2), np.uint8), np.empty(len(x), scheme.scale_type)
+        _each(x, scheme, None, out)
+        return Packed(out[0].reshape(-1), out[1], None)
+    shape = (len(values), scheme.blocks(values.shape[1]))
+    codes = np.empty((*shape, scheme.block * scheme.bits // 8), np.uint8)
+    scales, zero_points = np.empty(shape, scheme.scale_type), np.empty(shape, np.uint8)
+    _each(values, scheme, _importance(importance, values.shape[1]), (codes, scales, zero_points))
+    return Packed(
+        codes, scales, None if scheme.symmetric else in_bytes(zero_points, scheme.bits, scheme.middle)
+    )
 
 
 def unpack(packed: Packed, scheme: Scheme, columns: int) -> np.ndarray:
     """f32 [rows, columns]: (code - zero point) * scale, each one product in f32. `packed` may be rows of a weight."""
     if scheme.method == "nf4":
-        return unpack_nf4(packed, scheme, columns)
-    rows, blocks = packed.scales.shape
+        values = nf4_values(packed, scheme)
+        return values[: len(values) // columns * columns].reshape(-1, columns)
     codes = codes_in(packed.codes, scheme.bits, scheme.block).astype(np.int16)
-    zero = np.int16(scheme.middle)
-    if packed.zero_points is not None:
-        zero = codes_in(packed.zero_points, scheme.bits, blocks).astype(np.int16)[..., None]
-    values = (codes - zero).astype(np.float32) * packed.scales.astype(np.float32)[..., None]
-    return values.reshape(rows, -1)[:, :columns]
+    values = (codes - _zero_points(packed, scheme)).astype(np.float32)
+    values *= packed.scales.astype(np.float32)[..., None]
+    return values.reshape(len(values), -1)[:, :columns]
 
 
-def _piece(
-    values: np.ndarray, scheme: Scheme, importance: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    x = np.asarray(values, np.float32)
-    _require(x, scheme)
-    rows, blocks = len(x), scheme.blocks(x.shape[1])
+def nearest(values: np.ndarray, packed: Packed, scheme: Scheme) -> np.ndarray:
+    """The codes that `values` have with the scales and zero points of `packed`: equal to `packed.codes`."""
+    if scheme.method == "nf4":
+        x = np.asarray(_flat_blocks(values, scheme), np.float32)
+        return nf4_codes(x, packed.scales.astype(np.float32)).reshape(-1)
+    z = np.broadcast_to(_zero_points(packed, scheme), (*packed.scales.shape, 1)).reshape(-1)
+    s, z = packed.scales.astype(np.float32).reshape(-1), z.astype(np.float32)
+    codes = (deviations(_lanes(values, scheme), s, z, scheme) + z).astype(np.uint8)
+    return in_bytes(codes.T.reshape(*packed.scales.shape, scheme.block), scheme.bits)
+
+
+def _zero_points(packed: Packed, scheme: Scheme) -> np.ndarray:
+    """int16 [rows, blocks, 1]."""
+    if packed.zero_points is None:
+        return np.full((1, 1, 1), scheme.middle, np.int16)
+    return codes_in(packed.zero_points, scheme.bits, packed.scales.shape[1]).astype(np.int16)[..., None]
+
+
+def _each(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None, out: _Out) -> None:
+    """Packs rows into `out`, in pieces on all processors."""
+    step = max(1, _PIECE // max(1, values.shape[1]))
+    cuts = [slice(start, start + step) for start in range(0, len(values), step)]
+    pieces = [(values[cut], scheme, importance, tuple(array[cut] for array in out)) for cut in cuts]
+    if len(pieces) == 1:
+        _piece(*pieces[0])
+    else:
+        for done in [_pool().submit(_piece, *piece) for piece in pieces]:
+            done.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="cabochon-packing")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive it
+
+
+def _piece(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None, out: _Out) -> None:
+    library, limit = kernel.library(), _limit(scheme)
+    if library is None or values.dtype.name not in kernel.TYPES:
+        x = np.asarray(values, np.float32)
+        _require(x, scheme)
+        (_nf4_piece if scheme.method == "nf4" else _numpy_piece)(x, scheme, importance, out)
+        return
+    x = np.ascontiguousarray(values)
+    if scheme.method == "nf4":
+        good = kernel.nf4(library, x, scheme, limit, out)
+    else:
+        good = kernel.blocks(library, x, scheme, limit, importance, out)
+    if not good:
+        _require(np.asarray(values, np.float32), scheme)
+
+
+def _numpy_piece(x: np.ndarray, scheme: Scheme, importance: np.ndarray | None, out: _Out) -> None:
     weights = None if importance is None else _lanes(np.broadcast_to(importance, x.shape), scheme)
     found = fit(_lanes(x, scheme), scheme, weights)
-    codes = (found.d + found.z).astype(np.uint8).T.reshape(rows, blocks, scheme.block)
-    scales = found.s.astype(scheme.scale_type).reshape(rows, blocks)
-    zero_points = found.z.astype(np.uint8).reshape(rows, blocks)
-    return (
-        in_bytes(np.ascontiguousarray(codes), scheme.bits),
-        scales,
-        in_bytes(zero_points, scheme.bits, scheme.middle),
-    )
+    codes, scales, zero_points = out
+    shape = (*scales.shape, scheme.block)
+    codes[:] = in_bytes((found.d + found.z).astype(np.uint8).T.reshape(shape), scheme.bits)
+    scales[:] = found.s.reshape(scales.shape)
+    zero_points[:] = found.z.reshape(scales.shape)
+
+
+def _nf4_piece(x: np.ndarray, scheme: Scheme, _: np.ndarray | None, out: _Out) -> None:
+    s = stored(np.abs(x).max(axis=1), scheme)
+    out[0][:], out[1][:] = nf4_codes(x, s), s
+
+
+def _flat_blocks(values: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """[blocks, block], filled up with zeros."""
+    flat = values.reshape(-1)
+    missing = -len(flat) % scheme.block
+    if missing:
+        flat = np.concatenate([flat, np.zeros(missing, flat.dtype)])
+    return flat.reshape(-1, scheme.block)
 
 
 def _lanes(x: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """[rows, columns] as [block, rows * blocks], filled up with zeros."""
+    """f32 [block, rows * blocks] of [rows, columns], filled up with zeros."""
     rows, columns = x.shape
     padded = np.zeros((rows, scheme.blocks(columns) * scheme.block), np.float32)
     padded[:, :columns] = x

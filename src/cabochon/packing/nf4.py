@@ -1,4 +1,4 @@
-"""NF4: each flat block is divided by its largest size, and each number becomes the nearest entry of a table.
+"""NF4: each block is divided by its largest size, and each number becomes the nearest entry of a table.
 
 The table and the layout are those of onnxruntime's MatMulBnb4 (and bitsandbytes): quantiles of a normal
 distribution, of two codes in a byte the first is the high half. QLoRA, arXiv 2305.14314, appendix E.
@@ -7,8 +7,9 @@ distribution, of two codes in a byte the first is the high half. QLoRA, arXiv 23
 import numpy as np
 
 from .scheme import Packed, Scheme
+from .search import divided
 
-__all__ = ["TABLE", "pack_nf4", "unpack_nf4"]
+__all__ = ["BETWEEN", "TABLE", "nf4_codes", "nf4_values"]
 
 TABLE = np.array(
     [
@@ -19,27 +20,19 @@ TABLE = np.array(
     ],
     np.float32,
 )  # fmt: skip
-_BETWEEN = (TABLE[1:] + TABLE[:-1]) * np.float32(0.5)
+BETWEEN = (TABLE[1:] + TABLE[:-1]) * np.float32(0.5)
 
 
-def pack_nf4(values: np.ndarray, scheme: Scheme) -> Packed:
-    """`values` f32, any shape; its last block is filled up with zeros."""
-    count = scheme.blocks(values.size)
-    x = np.zeros((count, scheme.block), np.float32)
-    x.reshape(-1)[: values.size] = values.reshape(-1)
-    scales = np.abs(x).max(axis=1).astype(scheme.scale_type)
-    size = scales.astype(np.float32)[:, None]
-    ratio = x / np.where(size == 0, np.float32(1), size)
+def nf4_codes(x: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """uint8 [blocks, block / 2] of f32 [blocks, block] and f32 scales [blocks]."""
+    ratio = divided(x, s[:, None])
     codes = np.zeros(x.shape, np.uint8)
-    for middle in _BETWEEN:
-        codes += ratio > middle
-    codes[size[:, 0] == 0] = 7
-    flat = codes.reshape(-1)
-    return Packed((flat[0::2] << 4) | flat[1::2], scales, None)
+    for limit in BETWEEN:
+        codes += ratio > limit
+    return codes[:, 0::2] << 4 | codes[:, 1::2]
 
 
-def unpack_nf4(packed: Packed, scheme: Scheme, columns: int) -> np.ndarray:
-    """f32 [rows, columns]."""
+def nf4_values(packed: Packed, scheme: Scheme) -> np.ndarray:
+    """f32 [blocks * block]."""
     codes = np.stack([packed.codes >> 4, packed.codes & 15], axis=-1).reshape(-1, scheme.block)
-    values = (TABLE[codes] * packed.scales.astype(np.float32)[:, None]).reshape(-1)
-    return values[: len(values) // columns * columns].reshape(-1, columns)
+    return (TABLE[codes] * packed.scales.astype(np.float32)[:, None]).reshape(-1)

@@ -5,17 +5,20 @@ Everything per block is an array [lanes]; sums go through a block from its first
 block's bytes depend on nothing else. Blocks are brought to about 1 by a power of two, which changes no digit.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from .scheme import Scheme
 
-__all__ = ["STEPS", "Fit", "deviations", "fit", "stored"]
+__all__ = ["Fit", "deviations", "divided", "fit", "steps", "stored"]
 
 # Steps by which a range may be cut to the codes: 15 + step levels over it, so that 15 codes cut its ends off.
-STEPS = np.arange(-1, 5, 0.75, dtype=np.float32)
+_STEPS = np.arange(-1, 5, 0.75, dtype=np.float32)
 _MARGIN = np.float32(1 - 2.0**-16)  # more than sums in f32 lose: what we call smaller is smaller
+_Best = tuple[np.ndarray, ...]
+_Turn = tuple[int, np.ndarray]  # sign of the scale, zero points
 _ROUND = np.float32(1.5 * 2**23)  # adding and subtracting it rounds |x| < 2**22 to the nearest, ties to even
 _F16_MAX = np.float32(65504)
 _F16_NORMAL = np.float32(2.0**-14)
@@ -50,21 +53,32 @@ def fit(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None) -> Fi
     return Fit(s * up, z, d)
 
 
+def steps(scheme: Scheme) -> np.ndarray:
+    """f32: by how many levels more than there are codes a range is cut. Nothing is searched without any."""
+    if scheme.method != "k-quant":
+        return _STEPS[:0]
+    return _STEPS / np.float32(2) if scheme.symmetric else _STEPS
+
+
 def deviations(x: np.ndarray, s: np.ndarray, z: np.ndarray, scheme: Scheme) -> np.ndarray:
     """code - zero point of the nearest codes, ties to even; 0 where the scale is 0."""
-    ratio = np.where(s == 0, np.float32(0), x / np.where(s == 0, np.float32(1), s))
-    return _nearest(ratio, z, scheme)
+    return _nearest(divided(x, s), z, scheme)
+
+
+def divided(x: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """x / s; 0 where s is 0."""
+    return np.where(s == 0, np.float32(0), x / _or_one(s))
 
 
 def stored(s: np.ndarray, scheme: Scheme) -> np.ndarray:
     """f32 rounded to the type of scales: 11 binary digits, none below 2**-24, nothing above 65504."""
     if scheme.scales == "f32":
-        return s
+        return s + np.float32(0)  # no -0
     size = np.abs(s)
     bits = size.view(np.uint32)
     normal = ((bits + 0xFFF + ((bits >> 13) & 1)) & 0xFFFFE000).astype(np.uint32).view(np.float32)
     small = (size + np.float32(0.5)) - np.float32(0.5)
-    return np.copysign(np.minimum(np.where(size < _F16_NORMAL, small, normal), _F16_MAX), s)
+    return np.copysign(np.minimum(np.where(size < _F16_NORMAL, small, normal), _F16_MAX), s) + np.float32(0)
 
 
 def _powers(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +95,7 @@ def _plain(
         largest = np.where(high >= -low, high, low)
         return stored(largest / np.float32(-scheme.middle) * up, scheme) * down, _middles(low, scheme)
     s = stored((high - low) / np.float32(scheme.top) * up, scheme) * down
-    z = _clipped(-low / np.where(s == 0, np.float32(1), s), np.float32(0), np.float32(scheme.top))
+    z = _clipped(-low / _or_one(s), np.float32(0), np.float32(scheme.top))
     return s, np.where(s == 0, _middles(low, scheme), z)
 
 
@@ -97,52 +111,55 @@ def _weights(x: np.ndarray, importance: np.ndarray | None) -> np.ndarray:
 def _search(
     x: np.ndarray, w: np.ndarray, low: np.ndarray, high: np.ndarray, scheme: Scheme
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The scale and zero point with the least Σw(sd - x)², of the codes of all candidates and best scales for them.
+    """Scale and zero point with the least Σw(sd - x)²: of the codes of all candidates, each with its best scale.
 
     For given d the best s is Σwdx / Σwd², and the error then Σwx² - (Σwdx)² / Σwd².
     """
-    gain, best_s, best_z = np.zeros_like(low), np.zeros_like(low), _middles(low, scheme)
-    for r, z in _candidates(low, high, scheme):
-        s, found = _least_squares(x, w, r, z, scheme)
-        better = found > gain
-        gain, best_s, best_z = (
-            np.where(better, new, old) for new, old in ((found, gain), (s, best_s), (z, best_z))
-        )
-    r = np.float32(1) / np.where(best_s == 0, np.float32(1), best_s)
-    s, found = _least_squares(x, w, r, best_z, scheme)
-    return np.where(found > gain, s, best_s), best_z
+    best = np.zeros_like(low), np.zeros_like(low), _middles(low, scheme)
+    for r, turns in _candidates(low, high, scheme):
+        best = _try(x, w, r, turns, best, scheme)
+    r = np.float32(1) / _or_one(best[1])
+    _, s, z = _try(x, w, r, [(1, best[2])], best, scheme)
+    return s, z
 
 
-def _candidates(low: np.ndarray, high: np.ndarray, scheme: Scheme):
-    if scheme.symmetric:
-        size = np.maximum(high, -low)
-        inverse = np.float32(1) / np.where(size == 0, np.float32(1), size)
-        for step in STEPS / np.float32(2):
-            r = (np.float32(scheme.middle) + step) * inverse
-            yield r, _middles(low, scheme)
-            yield -r, _middles(low, scheme)
-        return
-    span = high - low
-    inverse = np.float32(1) / np.where(span == 0, np.float32(1), span)
-    for step in STEPS:
-        r = (np.float32(scheme.top) + step) * inverse
-        below = _rounded(-low * r - (step * np.float32(0.5) + np.float32(0.5)))
-        for z in (below, below + np.float32(1)):
-            yield r, np.minimum(np.maximum(z, np.float32(0)), np.float32(scheme.top))
+def _candidates(
+    low: np.ndarray, high: np.ndarray, scheme: Scheme
+) -> Iterator[tuple[np.ndarray, list[_Turn]]]:
+    """r and what to try with it: both signs, or two zero points that share what is cut off between both ends."""
+    one, half, top = np.float32(1), np.float32(0.5), np.float32(scheme.top)
+    inverse = one / _or_one(np.maximum(high, -low) if scheme.symmetric else high - low)
+    for step in steps(scheme):
+        if scheme.symmetric:
+            z = _middles(low, scheme)
+            yield (np.float32(scheme.middle) + step) * inverse, [(1, z), (-1, z)]
+            continue
+        r = (top + step) * inverse
+        below = _rounded(-low * r - (step * half + half))
+        yield r, [(1, np.minimum(np.maximum(z, np.float32(0)), top)) for z in (below, below + one)]
 
 
-def _least_squares(
-    x: np.ndarray, w: np.ndarray, r: np.ndarray, z: np.ndarray, scheme: Scheme
-) -> tuple[np.ndarray, np.ndarray]:
-    """The best scale for the codes that r and z make, and (Σwdx)² / Σwd²; both 0 where all d are."""
-    wdx, wdd = np.zeros_like(r), np.zeros_like(r)
+def _try(
+    x: np.ndarray, w: np.ndarray, r: np.ndarray, turns: list[_Turn], best: _Best, scheme: Scheme
+) -> _Best:
+    """`best` is the gain (Σwdx)² / Σwd², the scale and the zero point of what is best so far."""
+    sums = [(sign, z, np.zeros_like(r), np.zeros_like(r)) for sign, z in turns]
     for row, weight in zip(x, w, strict=True):
-        d = _nearest(row * r, z, scheme)
-        wd = weight * d
-        wdx += wd * row
-        wdd += wd * d
-    s = wdx / np.where(wdd == 0, np.float32(1), wdd)
-    return s, wdx * s
+        ratio = _rounded(row * r)
+        for sign, z, wdx, wdd in sums:
+            d = np.minimum(np.maximum(ratio if sign > 0 else -ratio, -z), np.float32(scheme.top) - z)
+            wd = weight * d
+            wdx += wd * row
+            wdd += wd * d
+    for _, z, wdx, wdd in sums:
+        s = wdx / _or_one(wdd)
+        better = wdx * s > best[0]
+        best = tuple(np.where(better, *pair) for pair in zip((wdx * s, s, z), best, strict=True))
+    return best
+
+
+def _or_one(s: np.ndarray) -> np.ndarray:
+    return np.where(s == 0, np.float32(1), s)
 
 
 def _error(x: np.ndarray, w: np.ndarray, s: np.ndarray, d: np.ndarray) -> np.ndarray:
