@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import hashlib
 import os
@@ -47,6 +48,23 @@ def test_an_exception_leaves_nothing_and_passes(tmp_path, stop):
         (stage / "model.onnx").write_bytes(b"half")
         raise stop
     assert beside(tmp_path / "package") == []
+
+
+@pytest.mark.parametrize("stop", [None, KeyboardInterrupt, SystemExit])
+def test_what_is_needed_on_the_way_is_removed(tmp_path, stop):
+    out = tmp_path / "package"
+    (tmp_path / ".package.aside-1").mkdir()  # a killed run's
+    with contextlib.suppress(KeyboardInterrupt, SystemExit), files.aside(out) as folder:
+        assert beside(out) == [folder.name, ".package.lock"]
+        with files.staged(folder / "inner"):
+            pass
+        assert (folder / "inner").is_dir()
+        if stop:
+            raise stop
+    assert beside(out) == []
+    out.mkdir()
+    with pytest.raises(PackageError, match="OUT exists already"), files.aside(out):
+        pass
 
 
 @pytest.mark.parametrize(

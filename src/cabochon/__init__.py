@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import errors
+    from .calibration import calibrate
     from .checkpoint import open_checkpoint
     from .errors import CabochonError
     from .evaluation import evaluate
@@ -27,6 +28,7 @@ __all__ = [
     "CabochonError",
     "__version__",
     "build",
+    "calibrate",
     "errors",
     "evaluate",
     "load",
@@ -38,6 +40,7 @@ __all__ = [
 ROOMS = {
     "CabochonError": "errors",
     "build": "package",
+    "calibrate": "calibration",
     "evaluate": "evaluation",
     "load": "runtime",
     "open_checkpoint": "checkpoint",

@@ -15,7 +15,18 @@ from typing import IO, BinaryIO
 
 from cabochon.errors import PackageError
 
-__all__ = ["copy", "forget", "hard_link", "refuse", "replace", "require_space", "sha256", "staged", "sync"]
+__all__ = [
+    "aside",
+    "copy",
+    "forget",
+    "hard_link",
+    "refuse",
+    "replace",
+    "require_space",
+    "sha256",
+    "staged",
+    "sync",
+]
 
 _WINDOWS = os.name == "nt"
 _PIECE = 4 << 20  # bytes
@@ -70,28 +81,44 @@ def staged(out: Path) -> Generator[Path]:
     run left behind is removed by the next one: who holds the lock knows that any stage it finds is a dead
     run's. Raises PackageError for what the system refuses.
     """
+    with _beside(out, "stage") as stage:
+        yield stage
+        _sync_tree(stage)
+        refuse(out)
+        stage.rename(out)
+        _sync_folder(out.parent)
+
+
+@contextmanager
+def aside(out: Path) -> Generator[Path]:
+    """A folder beside `out` for what is needed on the way to it: removed when the block ends, however it ends.
+
+    A killed run's is removed as `staged` says. Raises PackageError for what the system refuses.
+    """
+    with _beside(out, "aside") as folder:
+        yield folder
+
+
+@contextmanager
+def _beside(out: Path, purpose: str) -> Generator[Path]:
+    """A new folder beside `out`, which nobody else writes meanwhile; afterwards nothing stands under its name."""
     refuse(out)
     with _explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with _locked(out):
             for leftover in _leftovers(out):
                 shutil.rmtree(leftover)
-            stage = out.with_name(f".{out.name}.stage-{os.getpid()}")
-            stage.mkdir()
+            folder = out.with_name(f".{out.name}.{purpose}-{os.getpid()}")
+            folder.mkdir()
             try:
-                yield stage
-                _sync_tree(stage)
-                refuse(out)
-                stage.rename(out)
-                _sync_folder(out.parent)
-            except BaseException:
-                shutil.rmtree(stage, ignore_errors=True)
-                raise
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _leftovers(out: Path) -> list[Path]:
-    stage = re.compile(rf"\.{re.escape(out.name)}\.stage-\d+")
-    return [path for path in out.parent.iterdir() if stage.fullmatch(path.name)]
+    left = re.compile(rf"\.{re.escape(out.name)}\.(stage|aside)-\d+")
+    return [path for path in out.parent.iterdir() if left.fullmatch(path.name)]
 
 
 @contextmanager

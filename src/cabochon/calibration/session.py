@@ -1,0 +1,92 @@
+"""The graph of an f32 text package, changed in memory and run on windows of tokens."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from cabochon.errors import PackageError
+from cabochon.evaluation.text import WINDOW, Text, cut, read_text
+from cabochon.evaluation.text import Windows as Cut
+from cabochon.runtime.folder import Folder
+from cabochon.runtime.session import peek
+from cabochon.runtime.tokens import Tokens
+
+__all__ = ["Windows", "products", "read_graph", "read_windows"]
+
+_NEEDED = {"target": "default", "precision": "f32"}
+
+
+def read_graph(folder: Folder) -> onnx.ModelProto:
+    """The graph of a text package, its weights left in their file.
+
+    Raises PackageError for one that is not of target default in f32, whose products are exact and easy to find.
+    """
+    found = {key: peek(folder.graph, key) for key in _NEEDED}
+    if folder.full or found != _NEEDED:
+        what = "a full package" if folder.full else f"{found['target']} {found['precision']}"
+        raise PackageError(
+            f"{what}; expected a text package, default f32",
+            at=str(folder.path),
+            remedy="build one with `cabochon build SOURCE OUT --precision f32`",
+        )
+    return onnx.load_model(folder.graph, load_external_data=False)
+
+
+def read_windows(folder: Folder, path: Path, limit: int | None) -> tuple[Text, Cut]:
+    """A text, and its tokens in windows of 511 behind <bos>; what looks like a control token is letters.
+
+    Raises RequestError for a text that is none, PackageError for a package without a tokenizer.
+    """
+    text, tokenizer = read_text(path), folder.path / "tokenizer.json"
+    if not tokenizer.is_file():
+        raise PackageError("no tokenizer.json; expected one to read a text with", at=str(folder.path))
+    tokens = Tokens(tokenizer, folder.tokenizer, folder.text_config.get("bos_token_id"))
+    return text, cut(tokens.text(text.content), WINDOW, tokens.bos, limit, text.at)
+
+
+def products(graph: onnx.GraphProto) -> dict[str, list[str]]:
+    """The weights that each value is multiplied with."""
+    weights, found = {weight.name for weight in graph.initializer}, dict[str, list[str]]()
+    for node in graph.node:
+        if node.op_type == "FusedMatMul" and node.input[1] in weights:
+            found.setdefault(node.input[0], []).append(node.input[1])
+    return found
+
+
+class Windows:
+    """Runs a graph on the CPU for one window at a time, from empty caches."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        folder: Path,
+        threads: int | None = None,
+        weights: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """`model` with its weights from `folder`, but f32 `weights` by name in the place of the same there."""
+        options = ort.SessionOptions()
+        options.log_severity_level = 4  # faults are raised
+        options.intra_op_num_threads = threads or 0
+        options.add_session_config_entry(
+            "session.disable_prepacking", "1"
+        )  # a copy of every weight in memory
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+        if weights:
+            self._weights = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+            options.add_external_initializers(list(weights), self._weights)
+        self._session = ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        caches = {
+            a.name: a.shape for a in self._session.get_inputs() if a.name.startswith("past_key_values.")
+        }
+        self._empty = {name: np.zeros((1, s[1], 0, s[3]), np.float32) for name, s in caches.items()}
+
+    def __call__(self, ids: Sequence[int], fetched: Sequence[str]) -> list[np.ndarray]:
+        """The outputs `fetched` of one row of tokens."""
+        row = np.array([ids], np.int64)
+        feeds = {**self._empty, "input_ids": row, "attention_mask": np.ones_like(row)}
+        return [np.asarray(array) for array in self._session.run(fetched, feeds)]
