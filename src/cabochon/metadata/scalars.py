@@ -22,6 +22,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _INT64, _UINT64 = -(2**63), 2**64 - 1
+_NUMBERS = frozenset("+-.0123456789")  # how every number begins
 # A word that begins so is never a number, a date or a merge key; these are the rest that have a meaning somewhere.
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*")
 _MEANT = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"}
@@ -32,6 +33,8 @@ def resolve(word: str) -> Any:
     """The value of a plain word. ValueError, whose text is what to expect, for numbers that are none here."""
     if word in _WORDS:
         return _WORDS[word]
+    if word[0] not in _NUMBERS:
+        return word
     if _INTEGER.fullmatch(word):
         return _integer(word)
     if _NOT_FINITE.fullmatch(word) or (_FLOAT.fullmatch(word) and not math.isfinite(float(word))):

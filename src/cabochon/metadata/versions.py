@@ -114,6 +114,7 @@ GATES = (
     Gate(Group, "kind", _since(8), only="compressed_attention"),
     Gate(Group, "properties", _since(8)),
 )
+_GATES = {part: [gate for gate in GATES if gate.part is part] for part in {gate.part for gate in GATES}}
 
 
 def number(version: Any) -> int:
@@ -144,13 +145,10 @@ def check(document: Document, version: str | None = None) -> list[Problem]:
         minor = number(version or document.schema_version)
     except MetadataError as error:
         return [Problem(("schema_version",), error.found, error.expected)]
-    gates: dict[type[Part], list[Gate]] = {}
-    for gate in GATES:
-        gates.setdefault(gate.part, []).append(gate)
     found = [
         p
         for path, part in parts(document)
-        for gate in gates.get(type(part), ())
+        for gate in _GATES.get(type(part), ())
         for p in _held(gate, path, part, minor)
     ]
     return [*found, *_without_end(document, minor)]

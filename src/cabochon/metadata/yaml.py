@@ -23,6 +23,7 @@ MOST = 100_000  # values, keys included: twenty times what the largest model of 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u2028\u2029\ufffe\uffff]")
 
 Path = tuple[str | int, ...]
+_OPENED: Mapping[str, type[dict[str, Any]] | type[list[Any]]] = {"{": dict[str, Any], "[": list[Any]}
 Marks = dict[tuple[int, str | int], tuple[int, int]]  # id of a container and a key in it -> line and column
 
 
@@ -121,7 +122,7 @@ def _build(events: Iterable[Event], marks: Marks | None) -> Any:
         if event.kind in ("}", "]"):
             stack.pop()
             continue
-        opened = {"{": dict[str, Any], "[": list[Any]}.get(event.kind)
+        opened = _OPENED.get(event.kind)
         value = opened() if opened else _scalar(event)
         stack[-1].put(value, event, marks if len(stack) > 1 else None)
         if opened:
@@ -132,10 +133,11 @@ def _build(events: Iterable[Event], marks: Marks | None) -> Any:
 
 
 def _scalar(event: Event) -> Any:
-    try:
-        event.value.encode()
-    except UnicodeEncodeError:
-        raise _refused("half of a surrogate pair", "a text of characters", event) from None
+    if not event.value.isascii():
+        try:
+            event.value.encode()
+        except UnicodeEncodeError:
+            raise _refused("half of a surrogate pair", "a text of characters", event) from None
     try:
         return resolve(event.value) if event.kind == "plain" else event.value
     except ValueError as error:
