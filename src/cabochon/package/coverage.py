@@ -3,20 +3,16 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from cabochon.checkpoint import Tensor
 from cabochon.errors import PackageError
 from cabochon.gemma4.names import HEAD, LAYERS_TABLE, TABLE
-from cabochon.package.facts import DrafterFacts, Facts, FullFacts
-from cabochon.package.kinds import DRAFTER, FULL, TEXT
-from cabochon.package.layout import GRAPH, inside
 from cabochon.packing import Scheme
 from cabochon.recipes import Precision, Weight
 from cabochon.recipes.addresses import address
 from cabochon.recipes.part import Part
 
-__all__ = ["Coverage", "Line", "coverage", "covered", "require_planned", "used"]
+__all__ = ["Coverage", "Line", "coverage", "require_planned", "sources"]
 
 _TABLES = (LAYERS_TABLE, TABLE, HEAD)  # those that may be stored as several, by layers or by rows
 
@@ -37,11 +33,6 @@ class Line:
     parameters: int
     nbytes: int
 
-    @property
-    def bits_per_weight(self) -> float | None:
-        """Bits that a parameter takes, its share of scales and zero points included."""
-        return 8 * self.nbytes / self.parameters if self.parameters else None
-
 
 @dataclass(frozen=True)
 class Coverage:
@@ -61,19 +52,6 @@ class Coverage:
     def bits_per_weight(self) -> float:
         """Bits that a parameter of the model takes, all of them together."""
         return 8 * sum(line.nbytes for line in self.lines) / self.parameters
-
-
-def covered(facts: Facts[Any]) -> Coverage:
-    """What is stored of a model whose files of weights are written. Raises PackageError as `coverage` does."""
-    weights, component = _weights(facts), "drafter" if isinstance(facts, DrafterFacts) else "decoder"
-    require_planned(weights, facts.precision.fitted(component, {}))
-    own = {inside(folder, GRAPH).removesuffix(GRAPH) for folder in facts.models}
-    files = {
-        digest.sha256: digest.nbytes  # one file may have several names
-        for name, digest in facts.digests.items()
-        if name[: name.rfind("/") + 1] in own and not name.endswith(".onnx")
-    }
-    return coverage(weights, files.values(), component)
 
 
 def coverage(weights: Mapping[str, Iterable[Weight]], files: Iterable[int], component: str) -> Coverage:
@@ -114,17 +92,9 @@ def require_planned(weights: Mapping[str, Iterable[Weight]], precision: Precisio
         )
 
 
-def used(facts: Facts[Any]) -> dict[str, str]:
+def sources(weights: Mapping[str, Iterable[Weight]]) -> dict[str, str]:
     """The names in the checkpoint's files of all that is stored, by the name that the weight has in a graph."""
-    found = {_whole(each): each.tensor.name for weights in _weights(facts).values() for each in weights}
-    order = dict.fromkeys([*facts.tensors.used, *found])
-    return {name: found[name] for name in order if name in found}
-
-
-def _weights(facts: Facts[Any]) -> Mapping[str, tuple[Weight, ...]]:
-    """What is stored, by graph: that follows from the layout of the checkpoint alone."""
-    kind = DRAFTER if isinstance(facts, DrafterFacts) else FULL if isinstance(facts, FullFacts) else TEXT
-    return kind.weights(facts.config, facts.tensors.used, facts.target, facts.precision)
+    return {_whole(weight): weight.tensor.name for each in weights.values() for weight in each}
 
 
 def _whole(weight: Weight) -> str:

@@ -5,16 +5,47 @@ from typing import Any
 
 import onnx_ir as ir
 
-from cabochon.package.coverage import Coverage, Line, covered
-from cabochon.package.facts import Facts
+from cabochon.package.coverage import Coverage, Line, coverage, require_planned, sources
+from cabochon.package.facts import DrafterFacts, Facts, FullFacts
+from cabochon.package.kinds import DRAFTER, FULL, TEXT
+from cabochon.package.layout import GRAPH, inside
 from cabochon.package.page import table
-from cabochon.recipes import Rule
+from cabochon.recipes import Rule, Weight
 from cabochon.recipes.recipe_file import written
 
-__all__ = ["how_stored", "recipe", "stored", "titled"]
+__all__ = ["covered", "how_stored", "recipe", "stored", "titled", "used"]
 
 _SHOWN = 3  # roles of weights that stay floating which the card names
 _ACCURACY = "accuracy_level"
+
+
+def covered(facts: Facts[Any]) -> Coverage:
+    """What is stored of a model whose files of weights are written.
+
+    Raises PackageError where a weight stays floating that was to be in blocks, and where files are too small.
+    """
+    weights, component = _weights(facts), "drafter" if isinstance(facts, DrafterFacts) else "decoder"
+    require_planned(weights, facts.precision.fitted(component, {}))
+    own = {inside(folder, GRAPH).removesuffix(GRAPH) for folder in facts.models}
+    files = {
+        digest.sha256: digest.nbytes  # one file may have several names
+        for name, digest in facts.digests.items()
+        if name[: name.rfind("/") + 1] in own and not name.endswith(".onnx")
+    }
+    return coverage(weights, files.values(), component)
+
+
+def used(facts: Facts[Any]) -> dict[str, str]:
+    """The tensors of the checkpoint that are stored, by their names in the graphs, in the order of the model."""
+    found = sources(_weights(facts))
+    order = dict.fromkeys([*facts.tensors.used, *found])
+    return {name: found[name] for name in order if name in found}
+
+
+def _weights(facts: Facts[Any]) -> Mapping[str, tuple[Weight, ...]]:
+    """What is stored, by graph: that follows from the layout of the checkpoint alone."""
+    kind = DRAFTER if isinstance(facts, DrafterFacts) else FULL if isinstance(facts, FullFacts) else TEXT
+    return kind.weights(facts.config, facts.tensors.used, facts.target, facts.precision)
 
 
 def titled(facts: Facts[Any]) -> str:

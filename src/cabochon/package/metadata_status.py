@@ -12,8 +12,8 @@ __all__ = ["BLOCKS", "CONVERT", "METADATA_STATUS", "status_page"]
 METADATA_STATUS = "METADATA_STATUS.md"
 BLOCKS = (
     "How weights are stored in blocks. `quantization` names the precision of most of them, and of components and of "
-    "layers whose most differ: bits alone. Sizes of blocks, zero points, types of scales and which roles are stored how "
-    "stand in README.md and in `build.recipe` of provenance.json; runtimes read them off the graphs' operators."
+    "layers whose most differ: bits alone. Sizes of blocks, zero points, types of scales and which role is stored how: "
+    "README.md and `build.recipe` of provenance.json say it; runtimes read it off the graphs' operators."
 )
 CONVERT = "cabochon metadata convert PACKAGE --dialect v1.8 --out OUT"
 

@@ -59,8 +59,8 @@ def _v1(pair: Pair) -> Iterator[str]:
     if pair.embedding.beside:
         beside = ", ".join(f"`{name}`" for name in pair.embedding.beside)
         yield (
-            f"A table in blocks: `token_embedding.table` names its codes, and nothing names {beside}. Rows of codes are "
-            f"no rows of numbers; `{pair.embedding.artifact}` makes numbers of them, as the target does."
+            f"A table in blocks: `token_embedding.table` names its codes, and nothing names {beside}. Rows of codes "
+            f"are no rows of numbers; `{pair.embedding.artifact}` makes numbers of them, as the target does."
         )
     if pair.quantized:
         yield BLOCKS

@@ -7,9 +7,8 @@ from typing import Any
 
 from cabochon import __version__
 from cabochon.package.contracts import fusions, hidden_tap, operators
-from cabochon.package.coverage import used
 from cabochon.package.facts import Facts, FullFacts, TextFacts, installed
-from cabochon.package.how_stored import recipe, stored
+from cabochon.package.how_stored import recipe, stored, used
 
 __all__ = ["full_provenance", "provenance", "record", "source"]
 
