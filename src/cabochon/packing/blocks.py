@@ -90,10 +90,12 @@ def _each(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None, out
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="cabochon-packing")
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return ThreadPoolExecutor(len(usable), thread_name_prefix="cabochon-packing")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive it
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive it
 
 
 def _piece(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None, out: _Out) -> None:
@@ -145,7 +147,7 @@ def _lanes(x: np.ndarray, scheme: Scheme) -> np.ndarray:
 
 
 def _importance(importance: np.ndarray | None, columns: int) -> np.ndarray | None:
-    """Divided by its mean, so that no product leaves f32."""
+    """Brought to about 1 by a power of two: no product leaves f32, and no digit changes, whatever columns are cut."""
     if importance is None:
         return None
     found = np.asarray(importance, np.float64)
@@ -154,7 +156,7 @@ def _importance(importance: np.ndarray | None, columns: int) -> np.ndarray | Non
             f"importance of shape {list(found.shape)}; expected {columns} finite mean squares",
             remedy="measure it for this weight's input",
         )
-    return (found / (found.mean() or 1)).astype(np.float32)
+    return np.ldexp(found, -np.frexp(found.max(initial=0))[1]).astype(np.float32)
 
 
 def _require(x: np.ndarray, scheme: Scheme) -> None:
