@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabochon.dialects import TARGETS
+from cabochon.evidence import activations
+from cabochon.validation.blocks import blocked
 from cabochon.validation.facts import Decoded
 from cabochon.validation.findings import Severity
 from cabochon.validation.opened import DRAFTER, Opened
 from cabochon.validation.rules import Found, rule
-from cabochon.validation.statements import CARD, NEEDS, facts, one, whole
+from cabochon.validation.statements import CARD, NEEDS, facts, one, own_graphs, whole
 
 __all__: list[str] = []
 
@@ -109,10 +111,8 @@ def caveat_withheld(package: Opened) -> Iterator[Found]:
     for found in whole(package) if text is not None else ():
         properties = found.graph.properties
         target = TARGETS.get(properties.get("cabochon.target", ""))
-        precision, drafter = (
-            properties.get("cabochon.precision", ""),
-            properties.get("cabochon.model") == DRAFTER,
-        )
-        said = target.caveat(precision, drafter=drafter) if target else None
+        kind, drafter = activations(properties) or "", properties.get("cabochon.model") == DRAFTER
+        methods = {"nf4" for graph in own_graphs(package).values() for each in blocked(graph) if each.flat}
+        said = target.caveat(kind, drafter=drafter, methods=methods) if target else None
         if said and said not in (text or ""):
             yield Found(f"{CARD}: Limits", "nothing of it", said)

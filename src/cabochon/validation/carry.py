@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cabochon.metadata.document import Chained
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
-from cabochon.validation.lookup_nodes import factor, token_tables
+from cabochon.validation.lookup_nodes import Rows, factor, parts, rows, taken, token_tables
 from cabochon.validation.opened import LOOKUP, Opened
 from cabochon.validation.pair import Pair, last, pairs
 from cabochon.validation.rules import Found, rule
@@ -69,25 +69,22 @@ def table_unknown(package: Opened) -> Iterator[Found]:
 
 def _table(at: str, name: str, graph: Graph, beside: Graph | None) -> Iterator[Found]:
     """`beside`: the embedding of a decoder that another graph feeds; its table is the head's too."""
-    weight, vocabulary = graph.initializers.get(name), last(graph.ports.outputs.get("logits"))
-    if weight is None:
+    found, vocabulary = rows(graph, name), last(graph.ports.outputs.get("logits"))
+    if not parts(graph, name):
         yield Found(at, repr(name), f"an initializer of {graph.path}")
-    elif len(weight.shape) != 2 or vocabulary not in (None, _rows(graph, name)):
-        yield Found(at, f"{name!r} of shape {list(weight.shape)}", f"[{vocabulary or 'vocabulary'}, hidden]")
-    elif not any(
-        node.op_type.startswith("Gather")
-        for each in (graph, beside)
-        if each
-        for node in each.consumers.get(name, ())
-    ):
+    elif found is None or vocabulary not in (None, _rows(graph, name)):
+        shapes = ", ".join(str(list(graph.initializers[part].shape)) for part in parts(graph, name))
+        yield Found(at, f"{name!r} of shape {shapes}", f"[{vocabulary or 'vocabulary'}, hidden]")
+    elif not any(taken(each, name) for each in (graph, beside) if each):
         yield Found(at, f"{name!r}, in which {graph.path} looks nothing up", "the table of the token ids")
 
 
-def _rows(graph: Graph, name: str) -> int:
+def _rows(graph: Graph, name: str) -> int | None:
     """The rows of a table; of one that is the first of several, of all of them."""
     tables = token_tables(graph)
     together = tables if tables[:1] == [name] else [name]
-    return sum(graph.initializers[each].shape[0] for each in together)
+    counts = [found.count for each in together if (found := rows(graph, each)) and found.count is not None]
+    return sum(counts) if len(counts) == len(together) else None
 
 
 @rule("SPC005", Severity.ERROR, NEEDS)
@@ -131,20 +128,20 @@ def fused_width_differs(package: Opened) -> Iterator[Found]:
         port = pair.proposer.ports.inputs.get(chain.token_embedding_input)
         carry = pair.proposer.ports.outputs.get(chain.folded_carry_output)
         at = pair.at("proposal_execution.token_embedding_input")
-        table = _weight(pair, chain)
-        if port and carry and table and (hidden := last(carry)) and last(port) != table[1] + hidden:
-            expected = f"{table[1] + hidden}: a row of {table[1]} and a carry of {hidden}"
+        table = _table_of(pair, chain)
+        hidden = last(carry) if carry else None
+        if port and table and table.width and hidden and last(port) != table.width + hidden:
+            expected = f"{table.width + hidden}: a row of {table.width} and a carry of {hidden}"
             yield Found(at, f"{port.name!r}, {last(port)} wide", expected)
-        if port and table and table[2] != port.dtype:
-            yield Found(at, f"{port.name!r} of {port.dtype}", f"{table[2]}, the type of the table")
+        if port and table and table.dtype != port.dtype:
+            yield Found(at, f"{port.name!r} of {port.dtype}", f"{table.dtype}, the type of the table")
 
 
-def _weight(pair: Pair, chain: Chained) -> tuple[str, int, str] | None:
-    """Name, width and type of the table."""
+def _table_of(pair: Pair, chain: Chained) -> Rows | None:
+    """The table that the proposer's tokens are looked up in."""
     said = chain.token_embedding
     graph = pair.document.graphs.get(said.component) if said else None
-    weight = graph.initializers.get(said.table) if graph and said else None
-    return (weight.name, weight.shape[1], weight.dtype) if weight and len(weight.shape) == 2 else None
+    return rows(graph, said.table) if graph and said else None
 
 
 @rule("SPC007", Severity.ERROR, NEEDS)

@@ -10,6 +10,7 @@ from cabochon.metadata.ports import Port
 from cabochon.validation.drafting import EMBEDDING, Drafted, drafted
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
+from cabochon.validation.lookup_nodes import factor, token_tables
 from cabochon.validation.opened import DECODER, Opened
 from cabochon.validation.rules import Found, rule
 from cabochon.validation.statements import NEEDS, differing, inside
@@ -123,7 +124,6 @@ def _drafter(at: str, entry: Any, found: Drafted) -> Iterator[Found]:
 
 
 def _scale(graph: Graph) -> float | None:
-    """The one number in a look-up of tokens."""
-    values = [value for name in graph.initializers if (value := graph.inline(name)) is not None]
-    numbers = [value for value in values if value.size == 1 and value.dtype.kind not in "iub"]
-    return float(numbers[0].astype(float).reshape(-1)[0]) if len(numbers) == 1 else None
+    """What the rows of a look-up are multiplied by."""
+    tables = token_tables(graph)
+    return factor(graph, tables[0]) if tables else None

@@ -7,6 +7,7 @@ from typing import Any
 
 from cabochon.gemma4.config import SLIDING
 from cabochon.metadata.ports import Port
+from cabochon.validation.blocks import blocked
 from cabochon.validation.graph import Graph
 from cabochon.validation.opened import DECODER, DRAFTER, Opened
 
@@ -47,8 +48,9 @@ class Drafted:
     @cached_property
     def centroids(self) -> int | None:
         """The groups of an ordered head; None for a dense one."""
+        packed = next((one.rows for one in blocked(self.graph) if one.name == _CENTROIDS), None)
         table = self.graph.initializers.get(_CENTROIDS)
-        return table.shape[0] if table else None
+        return packed or (table.shape[0] if table else None)
 
     @cached_property
     def top_k(self) -> int | None:

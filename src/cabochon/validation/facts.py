@@ -11,7 +11,6 @@ from typing import Any
 
 from cabochon.gemma4 import TextConfig
 from cabochon.gemma4.config import FULL, SLIDING
-from cabochon.gemma4.drafter_names import ORDERING
 from cabochon.validation.assembled import assembled
 from cabochon.validation.attention_nodes import attention_nodes
 from cabochon.validation.caches import caches
@@ -122,15 +121,6 @@ class Decoded:
             return int(value.reshape(-1)[0])
         logits = self.graph.ports.outputs.get("logits")
         return 1 if logits is not None and logits.shape[1:2] == (1,) else None
-
-    @cached_property
-    def weights(self) -> Mapping[str, int]:
-        """Bytes of the weights, those outside of the graph, by element type; without the ids of a drafter's groups."""
-        found = Counter[str]()
-        for name, weight in self.graph.initializers.items():
-            if weight.external and name != ORDERING:
-                found[weight.dtype] += weight.nbytes
-        return found
 
 
 def decoded(package: Opened) -> Decoded | None:

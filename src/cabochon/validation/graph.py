@@ -115,14 +115,32 @@ class Graph:
             return None
 
     def array(self, name: str) -> np.ndarray:
-        """The values of a weight, read-only; external ones are mapped. Raises PackageError where they cannot be."""
+        """The values of a weight, read-only; external ones are mapped. Raises PackageError where they cannot be.
+
+        Numbers that share a byte are unpacked, each into one of its own.
+        """
         weight = self.initializers[name]
         if weight.external is None:
-            value = self.inline(name)
-            if value is None:
-                raise PackageError("its bytes do not fit its shape and type", at=f"{self.path}: {name}")
-            return value
-        return _mapped(self, weight)
+            return self._inline(name)
+        if 0 < weight.bits < 8:
+            return _unpacked(weight, _mapped(self, weight))
+        dtype = protos.dtype(weight.proto.data_type)
+        if dtype is None:
+            raise PackageError(f"numpy has no {weight.dtype}", at=f"{self.path}: {name}", remedy=REMEDY)
+        return _mapped(self, weight).view(dtype).reshape(weight.shape)
+
+    def raw(self, name: str) -> np.ndarray:
+        """The bytes of a weight as they lie, uint8 [bytes], read-only. Raises PackageError as `array` does."""
+        weight = self.initializers[name]
+        if weight.external is not None:
+            return _mapped(self, weight)
+        return np.ascontiguousarray(self._inline(name)).reshape(-1).view(np.uint8)
+
+    def _inline(self, name: str) -> np.ndarray:
+        value = self.inline(name)
+        if value is None:
+            raise PackageError("its bytes do not fit its shape and type", at=f"{self.path}: {name}")
+        return value
 
     def folder(self) -> PurePosixPath:
         """The folder that external locations are relative to, inside the package."""
@@ -170,6 +188,7 @@ def _constant(node: NodeProto | None) -> TensorProto | None:
 
 
 def _mapped(graph: Graph, weight: Weight) -> np.ndarray:
+    """The bytes of an external weight."""
     assert weight.external is not None
     at = f"{graph.path}: {weight.name}"
     try:
@@ -177,15 +196,22 @@ def _mapped(graph: Graph, weight: Weight) -> np.ndarray:
         file = (graph.root / graph.folder() / (weight.external.location or "")).resolve()
         if not file.is_relative_to(graph.root) or offset < 0 or weight.nbytes < 0:
             raise ValueError("the reference leads out of the package")
-        dtype = protos.dtype(weight.proto.data_type)
-        if dtype is None:
-            raise ValueError(f"numpy has no {weight.dtype}")
         if weight.nbytes == 0:
-            return np.empty(weight.shape, dtype)
-        raw = np.memmap(file, np.uint8, "r", offset, weight.nbytes)
-        return raw.view(dtype).reshape(weight.shape)
+            return np.empty(0, np.uint8)
+        return np.memmap(file, np.uint8, "r", offset, weight.nbytes)
     except (ValueError, TypeError, OSError) as error:
         raise PackageError(f"its bytes cannot be mapped: {error}", at=at, remedy=REMEDY) from None
+
+
+def _unpacked(weight: Weight, raw: np.ndarray) -> np.ndarray:
+    """Numbers of 2 or 4 bits, the first in the low bits of a byte, each in a byte of its own."""
+    bits, count = weight.bits, math.prod(weight.shape)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = (raw[:, None] >> shifts & np.uint8((1 << bits) - 1)).reshape(-1)[:count].reshape(weight.shape)
+    if weight.dtype.startswith("int"):
+        sign = np.uint8(1 << bits - 1)
+        return (codes ^ sign).astype(np.int8) - np.int8(sign)
+    return codes
 
 
 def read_graph(root: Path, path: str) -> Graph:

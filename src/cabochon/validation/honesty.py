@@ -1,16 +1,19 @@
 """The rules on honesty: every statement of the package about itself, against what is measured in the graphs."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabochon.dialects import TARGETS
+from cabochon.evidence import activations
+from cabochon.gemma4.drafter_names import ORDERING
 from cabochon.recipes.cast import TYPES
 from cabochon.sums import SUMS
-from cabochon.validation.assembled import assembled
-from cabochon.validation.facts import Decoded, built, parts
+from cabochon.validation.facts import Decoded, parts
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
+from cabochon.validation.holdings import held, parts_of
 from cabochon.validation.opened import Opened
 from cabochon.validation.rules import Found, rule
 from cabochon.validation.statements import (
@@ -24,8 +27,10 @@ from cabochon.validation.statements import (
     facts,
     inside,
     one,
+    own_graphs,
     sums_of,
     whole,
+    whole_name,
 )
 
 __all__: list[str] = []
@@ -90,7 +95,7 @@ def provenance_build(package: Opened) -> Iterator[Found]:
             "logits_to_keep": found.kept,
         }
         yield from differing(f"{PROVENANCE}: build", said, real)
-    for name, graph in _graphs(package).items():
+    for name, graph in own_graphs(package).items():
         found = Decoded(graph, None)
         made = {
             "opsets": dict(graph.opsets),
@@ -101,31 +106,42 @@ def provenance_build(package: Opened) -> Iterator[Found]:
         yield from differing(f"{PROVENANCE}: build" + (f".components.{name}" if name else ""), own, made)
 
 
-def _graphs(package: Opened) -> Mapping[str, Graph]:
-    """The graphs that were built from the checkpoint, by component; "" is the name of a lone one."""
-    if parts := assembled(package):
-        return parts.graphs
-    lone = built(package)
-    return {"": lone.graph} if lone else {}
-
-
 @rule("HON003", Severity.ERROR, NEEDS)
 def precision_differs(package: Opened) -> Iterator[Found]:
     """The weights are of another type than the package's precision.
 
-    Causes: a property was changed without the weights; some weights were left as the checkpoint has them.
+    Causes: a property was changed without the weights; some weights were left as the checkpoint has them. Where weights
+    are in blocks, this is of all others: they have the type of activations.
     Remedy: build the package again in the precision that is stated.
     """
     for found in parts(package):
-        precision = found.graph.properties.get("cabochon.precision", "")
-        if precision not in TYPES:
+        kind = activations(found.graph.properties) or ""
+        if kind not in TYPES:
             continue
-        expected = TYPES[precision].name
-        for dtype, nbytes in found.weights.items():
-            if dtype != expected:
-                yield Found(f"{found.graph.path}: initializers", f"{nbytes:,} bytes of {dtype}", expected)
+        expected = TYPES[kind].name
+        for form, nbytes in _floats(found.graph).items():
+            if form != expected:
+                yield Found(f"{found.graph.path}: initializers", f"{nbytes:,} bytes of {form}", expected)
+        for name in _unread(found.graph):
+            yield Found(
+                f"{found.graph.path}: {name}", found.graph.initializers[name].dtype, f"{expected}, or blocks"
+            )
         if found.dtype not in (None, expected):
             yield Found(f"{found.graph.path}: logits", f"{found.dtype}", expected)
+
+
+def _floats(graph: Graph) -> Mapping[str, int]:
+    """Bytes of the weights that are floats, by type; scales of blocks are none of them."""
+    found = Counter[str]()
+    for weight in held(graph).values():
+        if weight.read is None:
+            found[weight.form.kind] += weight.nbytes
+    return found
+
+
+def _unread(graph: Graph) -> list[str]:
+    """External weights that are neither floats nor read as blocks."""
+    return [parts[0] for name, parts in parts_of(graph).items() if name not in held(graph)]
 
 
 @rule("HON004", Severity.ERROR, NEEDS)
@@ -183,27 +199,21 @@ def provenance_tensors(package: Opened) -> Iterator[Found]:
     Causes: the record is that of another build; weights were added or removed.
     Remedy: build the package again.
     """
-    used, graphs = inside(package.json(PROVENANCE), "tensors", "used"), _graphs(package).values()
+    used, graphs = inside(package.json(PROVENANCE), "tensors", "used"), own_graphs(package).values()
     if not isinstance(used, Mapping) or not graphs:
         return
-    weights = {
-        name: graph.path for graph in graphs for name, weight in graph.initializers.items() if weight.external
+    weights = {name: graph.path for graph in graphs for name in parts_of(graph)}
+    weights |= {
+        name: g.path
+        for g in graphs
+        for name, w in g.initializers.items()
+        if w.external and w.name == ORDERING
     }
     at, paths = f"{PROVENANCE}: tensors.used", ", ".join(graph.path for graph in graphs)
-    for name in sorted(set(used) - {_whole(weight) for weight in weights} - weights.keys())[:5]:
+    for name in sorted(set(used) - {whole_name(weight) for weight in weights} - weights.keys())[:5]:
         yield Found(at, f"{name!r}, which is no weight of {paths}", "the weights of the graph")
-    for name in sorted(weight for weight in weights if not {weight, _whole(weight)} & set(used))[:5]:
+    for name in sorted(weight for weight in weights if not {weight, whole_name(weight)} & set(used))[:5]:
         yield Found(at, f"nothing of {name!r}", f"every weight of {weights[name]}")
-
-
-def _whole(name: str) -> str:
-    """The tensor that a weight is, or is a part of: `embed_tokens_per_layer.3.weight` is a part of the table, and so is
-    `embed_tokens.rows1000.weight`."""
-    return (
-        re.sub(r"(\.\d+)?(\.rows\d+)?\.weight$", ".weight", name)
-        if "embed_tokens" in name or "lm_head" in name
-        else name
-    )
 
 
 @rule("HON013", Severity.ERROR, NEEDS)

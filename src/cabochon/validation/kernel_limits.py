@@ -1,9 +1,9 @@
 """The rules on what the kernels of a target's provider take."""
 
-import math
 from collections.abc import Iterator
 
 from cabochon.validation.attention_nodes import AttentionNode, attention_nodes
+from cabochon.validation.blocks import Blocked, blocked, numbers
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
 from cabochon.validation.opened import Opened
@@ -98,13 +98,14 @@ def too_many_elements(package: Opened) -> Iterator[Found]:
     """A tensor has more elements than the provider's kernels can count.
 
     Causes: the kernels of CUDA and WebGPU index with 32 bits; the per-layer table of a whole model has more elements.
+    Codes that share a byte count each.
     Remedy: store the table in parts, one for each layer, as the targets of cabochon do.
     """
     for graph in package.graphs.values():
         if provider_of(graph) == CPU:
             continue
         for weight in graph.initializers.values():
-            if (count := math.prod(weight.shape)) > INT32:
+            if (count := numbers(graph, weight)) > INT32:
                 readers = ", ".join(sorted({node.op_type for node in graph.consumers.get(weight.name, ())}))
                 at = f"{graph.path}: {weight.name}"
                 yield Found(at, f"{count:,} elements, read by {readers or 'nothing'}", f"at most {INT32:,}")
@@ -133,9 +134,12 @@ def computed_wrongly(package: Opened) -> Iterator[Found]:
     """The provider is known to compute this node wrongly.
 
     Causes: on WebGPU, GroupQueryAttention over a borrowed cache ignores the window's edge, and its soft-cap is not
-    applied. Nothing says so when the package runs.
-    Remedy: write the scores out, as the target webgpu does.
+    applied. GatherBlockQuantized takes 4-bit zero points of rows with an odd number of blocks as if rows lay side by
+    side on CUDA, and refuses them on WebGPU. Nothing says so when the package is loaded.
+    Remedy: write the scores out, as the target webgpu does; store such tables with 8 bits, or with an even number of
+    blocks.
     """
+    yield from _odd_zero_points(package)
     for graph, node in _group_queries(package):
         if provider_of(graph) != "WebGpuExecutionProvider":
             continue
@@ -146,6 +150,23 @@ def computed_wrongly(package: Opened) -> Iterator[Found]:
             )
         if node.softcap:
             yield Found(at, f"a soft-cap of {node.softcap}", "none, or an attention written out")
+
+
+def _odd_zero_points(package: Opened) -> Iterator[Found]:
+    for graph in package.graphs.values():
+        looked_up = (one for one in blocked(graph) if one.node.op_type == "GatherBlockQuantized")
+        odd = [one for one in looked_up if provider_of(graph) != CPU and _is_odd(graph, one)]
+        if odd:
+            found = (
+                f"{len(odd)} nodes with {odd[0].blocks} zero points of 4 bits in a row, such as {odd[0].at}"
+            )
+            yield Found(graph.path, found, "none, or an even number of them")
+
+
+def _is_odd(graph: Graph, one: Blocked) -> bool:
+    zero_points = graph.initializers.get(one.zero_points)
+    packed = zero_points is not None and zero_points.dtype == "uint8" and one.bits == 4
+    return packed and (one.blocks or 0) % 2 == 1
 
 
 @rule("RUN014", Severity.ERROR, NEEDS)

@@ -44,6 +44,7 @@ CUDA = Table(
         "docs/OperatorKernels.md of onnxruntime, commit 001d12d2",
         "docs/contrib_ops/cuda/gqa.md of onnxruntime",
         "the kernels' type names in the library of onnxruntime-gpu 1.31.1",
+        "onnxruntime/contrib_ops/cuda/quantization/gather_block_quantized.cc: uint8, uint4 and int4, 4 and 8 bits",
     ),
     _rows(
         _BOTH,
@@ -67,7 +68,8 @@ CUDA = Table(
         "SkipSimplifiedLayerNormalization SkipLayerNormalization GatherBlockQuantized",
         domain=MICROSOFT,
     )
-    | _rows("float16 bfloat16", "GroupQueryAttention PagedAttention", domain=MICROSOFT),
+    | _rows("float16 bfloat16", "GroupQueryAttention PagedAttention", domain=MICROSOFT)
+    | _rows(_HALF, "DequantizeLinear"),
 )
 
 WEBGPU = Table(
@@ -76,6 +78,7 @@ WEBGPU = Table(
     (
         "onnxruntime/core/providers/webgpu/webgpu_execution_provider.cc of onnxruntime",
         "onnxruntime/contrib_ops/webgpu/webgpu_contrib_kernels.cc of onnxruntime, commit 01671d9c",
+        "onnxruntime/contrib_ops/webgpu/quantization: MatMulNBits and GatherBlockQuantized of 2, 4 and 8 bits",
         "graphs run with onnxruntime-web 1.30.0: ai.onnx Attention falls back to the CPU provider",
     ),
     _rows(

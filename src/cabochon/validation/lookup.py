@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cabochon.validation.drafting import EMBEDDING, drafted
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
-from cabochon.validation.lookup_nodes import TABLE, factor, token_tables
+from cabochon.validation.lookup_nodes import TABLE, factor, parts, token_tables
 from cabochon.validation.opened import DECODER, FED, LOOKUP, TARGET, Opened
 from cabochon.validation.rules import Found, rule
 
@@ -42,15 +42,23 @@ def other_rows_looked_up(package: Opened) -> Iterator[Found]:
             yield Found(EMBEDDING, "no such graph", "the look-up of the target's tokens")
         return
     tables = token_tables(target) or [TABLE]
-    for table in tables:
-        places = [_place(graph, table) for graph in (own, target)]
+    for part in _looked_up(target, tables) or tables:
+        places = [_place(graph, part) for graph in (own, target)]
         if places[0] != places[1]:
             yield Found(
-                f"{EMBEDDING}: {table}", _spelled(places[0]), f"{_spelled(places[1])}, as the target has it"
+                f"{EMBEDDING}: {part}", _spelled(places[0]), f"{_spelled(places[1])}, as the target has it"
             )
     scale, real = factor(own, tables[0]), factor(target, tables[0])
     if real is not None and scale != real:
         yield Found(f"{EMBEDDING}: rows", f"times {scale}", f"times {real}, as the target")
+
+
+def _looked_up(graph: Graph, tables: list[str]) -> list[str]:
+    """The initializers that rows come from: the tables, or codes, scales and zero points of tables in blocks."""
+    found = [part for table in tables for part in parts(graph, table)]
+    return [
+        part for part in found if any(n.op_type.startswith("Gather") for n in graph.consumers.get(part, ()))
+    ]
 
 
 Place = tuple[str, str, int, tuple[int, ...], str]

@@ -273,7 +273,7 @@ def _difference(first: Graph, other: Graph, name: str) -> str:
         return f"{two.dtype} {list(two.shape)}, where the other is {one.dtype} {list(one.shape)}"
     if _file(first, name) == _file(other, name):
         return ""
-    same = np.array_equal(_bytes(first, name), _bytes(other, name))
+    same = np.array_equal(first.raw(name), other.raw(name))
     return "" if same else "other bytes"
 
 
@@ -283,7 +283,3 @@ def _file(graph: Graph, name: str) -> tuple[int, int, str]:
     assert external is not None
     stat = (graph.root / graph.folder() / (external.location or "")).stat()
     return stat.st_dev, stat.st_ino, external.offset or "0"
-
-
-def _bytes(graph: Graph, name: str) -> np.ndarray:
-    return np.ascontiguousarray(graph.array(name)).reshape(-1).view(np.uint8)

@@ -1,10 +1,13 @@
 """The rules on the document's statements about the model: limits, attention, types of weights."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from cabochon.metadata.document import QuantizationOverride
 from cabochon.validation.facts import Decoded
 from cabochon.validation.findings import Severity
+from cabochon.validation.graph import Graph
+from cabochon.validation.holdings import Held, held, most
 from cabochon.validation.opened import Opened
 from cabochon.validation.rules import Found, rule
 from cabochon.validation.statements import NOTHING, VARIES, differing, documents, facts, one
@@ -63,24 +66,43 @@ def quantization_contradicted(package: Opened) -> Iterator[Found]:
     """The document's quantization is not what the weights are.
 
     Causes: it was copied from a quantized package; it states an intent.
-    Remedy: state the type that the weights have, or nothing.
+    Remedy: state the precision that most weights have ("int4", "int4_group32" with its block, "float16"), in overrides
+    that of a component or of some layers, or nothing.
     """
-    for found in facts(package):
-        real = max(found.weights, key=lambda dtype: found.weights[dtype], default=None)
-        for name, document in documents(package):
-            said = document.quantization.default if document.quantization else None
-            if said and real and NAMES.get(said, said) != real:
-                yield Found(f"{name}: quantization.default", said, f"{real}, the type of most weights")
-            for i, override in enumerate(
-                document.quantization.overrides or () if document.quantization else ()
-            ):
-                if (
-                    real
-                    and len(found.weights) == 1
-                    and NAMES.get(override.precision, override.precision) != real
-                ):
-                    at = f"{name}: quantization.overrides[{i}].precision"
-                    yield Found(at, override.precision, f"{real}, the type of all weights")
+    for name, document in documents(package):
+        said = document.quantization
+        graphs = {each: graph for each, graph in package.components_of(document).items() if held(graph)}
+        if said is None or not graphs:
+            continue
+        everything = [weight for graph in graphs.values() for weight in held(graph).values()]
+        if said.default and (wrong := _contradicted(said.default, everything)):
+            yield Found(f"{name}: quantization.default", said.default, f"{wrong}, the type of most weights")
+        for i, override in enumerate(said.overrides or ()):
+            at = f"{name}: quantization.overrides[{i}]"
+            yield from _override(at, override, graphs)
 
 
-NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+def _override(at: str, said: QuantizationOverride, graphs: Mapping[str, Graph]) -> Iterator[Found]:
+    if said.component is not None and said.component not in graphs:
+        yield Found(f"{at}.component", said.component, f"a component with weights: {', '.join(graphs)}")
+        return
+    chosen = [graph for name, graph in graphs.items() if said.component in (None, name)]
+    weights = [weight for graph in chosen for weight in held(graph).values()]
+    if said.layers is None and said.component is None:
+        if not any(weight.form.called(said.precision) for weight in weights):
+            known = ", ".join(sorted({str(weight.form) for weight in weights}))
+            yield Found(f"{at}.precision", said.precision, f"one of {known}")
+        return
+    for layer in said.layers or (None,):
+        some = [weight for weight in weights if layer is None or weight.layer == layer]
+        where = "" if layer is None else f" of layer {layer}"
+        if not some:
+            yield Found(f"{at}.layers", str(layer), "layers that have weights")
+        elif wrong := _contradicted(said.precision, some):
+            yield Found(f"{at}.precision", said.precision, f"{wrong}, the type of most weights{where}")
+
+
+def _contradicted(said: str, weights: Iterable[Held]) -> str:
+    """What most of the weights are, where that is something else; "" where it is what is said."""
+    real = most(weights)
+    return "" if real is None or real.called(said) else str(real)

@@ -130,10 +130,17 @@ def _implied(node: Typed) -> Iterator[str]:
     for i, _ in enumerate(node.node.output):
         if node.node.op_type == "Cast" and "to" in said:
             yield _of(said["to"].i)
+        elif node.node.op_type == "DequantizeLinear":
+            yield _of(said["output_dtype"].i) if "output_dtype" in said else _given(node, 1)
         elif node.node.op_type in ("Constant", "ConstantOfShape"):
             yield _of(said["value"].t.data_type) if "value" in said else "float32"
         else:
             yield _bound(node, known, i)
+
+
+def _given(node: Typed, place: int) -> str:
+    """The type of an input; "" where there is none."""
+    return node.inputs[place] if place < len(node.inputs) else ""
 
 
 def _of(number: int) -> str:

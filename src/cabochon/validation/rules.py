@@ -39,6 +39,7 @@ _MORE = {
     **dict.fromkeys(("carry", "lookup"), "SPC"),
     **dict.fromkeys(
         (
+            "block_claims",
             "card_claims",
             "drafter_claims",
             "evidence_claims",
@@ -49,7 +50,8 @@ _MORE = {
         ),
         "HON",
     ),
-    "kernel_limits": "RUN",
+    **dict.fromkeys(("kernel_limits", "block_kernels"), "RUN"),
+    "block_values": "HYG",
     **dict.fromkeys(("drafter_behaviour", "media_behaviour"), "BEH"),
 }
 MODULES = {module: family for family, module in FAMILIES.items()} | _MORE

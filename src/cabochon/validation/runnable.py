@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from cabochon.evidence import activations
 from cabochon.recipes.cast import TYPES
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
@@ -46,16 +47,17 @@ def _listed(table: Table, node: Typed) -> bool:
 
 
 def excused(graph: Graph) -> str:
-    """What the target says of this precision, where it builds it knowing that the kernels are missing; else ""."""
-    target, precision = target_of(graph), graph.properties.get("cabochon.precision", "")
-    if target is None or precision not in target.precisions - target.kernels:
+    """What the target says of this type of activations, where it builds it knowing that the kernels are missing; else
+    ""."""
+    target, kind = target_of(graph), activations(graph.properties)
+    if target is None or kind not in target.precisions - target.kernels:
         return ""
-    return target.caveats.get(precision, "")
+    return target.caveats.get(kind, "")
 
 
 def _excuses(graph: Graph, nodes: list[Typed]) -> bool:
-    """Whether it is the type of the weights that these nodes have no kernel for."""
-    dtype = TYPES.get(graph.properties.get("cabochon.precision", ""))
+    """Whether it is the type of activations that these nodes have no kernel for."""
+    dtype = TYPES.get(activations(graph.properties) or "")
     return bool(excused(graph)) and dtype is not None and dtype.name in nodes[0].floats
 
 
@@ -90,7 +92,7 @@ def known_not_to_run(package: Opened) -> Iterator[Found]:
     """
     for graph in package.graphs.values():
         if caveat := excused(graph):
-            precision = graph.properties["cabochon.precision"]
+            precision = activations(graph.properties)
             missing = [*without_kernel(graph).values(), *fallen_back(graph).values()]
             count = sum(len(nodes) for nodes in missing if _excuses(graph, nodes))
             if not count:
@@ -153,7 +155,7 @@ def caveat(package: Opened) -> Iterator[Found]:
     Remedy: see the limits in README.md.
     """
     for graph in package.graphs.values():
-        target, precision = target_of(graph), graph.properties.get("cabochon.precision", "")
+        target, precision = target_of(graph), activations(graph.properties) or ""
         if target and precision in target.kernels and (said := target.caveats.get(precision)):
             yield Found(graph.path, f"{precision} on {target.name}: {said}", "an environment that meets it")
 

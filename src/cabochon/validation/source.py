@@ -18,11 +18,15 @@ from cabochon.gemma4 import (
     text_tensors,
     text_weights,
 )
-from cabochon.recipes import PRECISIONS, Precision, Recipe
+from cabochon.recipes import Precision, Weight
+from cabochon.recipes.part import Part
 from cabochon.validation.assembled import assembled
+from cabochon.validation.blocks import codes_of, stem, zero_points_of
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
 from cabochon.validation.opened import DECODER, DRAFTER, Opened
+from cabochon.validation.planned import Planned, planned
+from cabochon.validation.repacked import not_nearest
 from cabochon.validation.rules import Found, rule
 
 _NEEDS = ("graphs", "source")
@@ -33,14 +37,15 @@ def other_weights(package: Opened) -> Iterator[Found]:
     """A weight is not what the checkpoint gives.
 
     Causes: A package of another checkpoint or another revision of it; bytes that were changed after the build, with
-    their checksums.
+    their checksums; weights in blocks that were put there by another recipe than the one that provenance.json states.
+    Where they were calibrated, scales cannot be derived again: then every code is the nearest one for its scale.
     Remedy: Compare with the checkpoint and the revision that provenance.json names, or build again.
     """
     graph, checkpoint = package.graphs.get(DECODER), package.source
     if checkpoint is None:
         return
     if found := assembled(package):
-        yield from _of_components(found.graphs, checkpoint)
+        yield from _of_components(package, found.graphs, checkpoint)
         return
     if graph is None:
         return
@@ -49,10 +54,11 @@ def other_weights(package: Opened) -> Iterator[Found]:
         kinds = {True: "a drafter", False: "a model that generates by itself"}
         yield Found(graph.path, kinds[own], f"{kinds[given]}, as {checkpoint.source} is")
         return
-    yield from _compared(graph, _recipes(checkpoint, graph), checkpoint)
+    plan = planned(package, graph)
+    yield from _compared(graph, _recipes(checkpoint, *_built_for(graph, plan)), plan, checkpoint)
 
 
-def _of_components(graphs: Mapping[str, Graph], checkpoint: Checkpoint) -> Iterator[Found]:
+def _of_components(package: Opened, graphs: Mapping[str, Graph], checkpoint: Checkpoint) -> Iterator[Found]:
     """The same of a full package, graph by graph."""
     if checkpoint.config.get("vision_config") is None and checkpoint.config.get("audio_config") is None:
         at = next(iter(graphs.values())).path
@@ -63,48 +69,64 @@ def _of_components(graphs: Mapping[str, Graph], checkpoint: Checkpoint) -> Itera
     config = read_full_config(checkpoint.config)
     tensors = full_tensors(checkpoint.tensors, config).used
     for name, graph in graphs.items():
-        recipes = full_weights(config, tensors, *_built_for(graph)).get(name, ())
-        yield from _compared(graph, recipes, checkpoint)
+        plan = planned(package, graph)
+        recipes = full_weights(config, tensors, *_built_for(graph, plan)).get(name, ())
+        yield from _compared(graph, recipes, plan, checkpoint)
 
 
-def _compared(graph: Graph, recipes: Iterable[Recipe], checkpoint: Checkpoint) -> Iterator[Found]:
+def _compared(
+    graph: Graph, recipes: Iterable[Weight], plan: Planned | None, checkpoint: Checkpoint
+) -> Iterator[Found]:
+    calibrated = plan is not None and plan.calibrated
     for recipe in recipes:
         at = f"{graph.path}: {recipe.name}"
-        if recipe.name not in graph.initializers:
+        stored = _stored(graph, recipe)
+        if stored is None:
             yield Found(at, "no such weight", "one, as the checkpoint gives it")
-        elif difference := _difference(graph, recipe):
+        elif difference := _difference(graph, stored, recipe, calibrated):
             yield Found(at, difference, f"what {checkpoint.source} gives")
 
 
-def _built_for(graph: Graph) -> tuple[Target, Precision]:
+def _stored(graph: Graph, recipe: Weight) -> str | None:
+    """The initializer that holds a weight; of other sights of the same bytes any."""
+    if recipe.name in graph.initializers:
+        return recipe.name
+    if not isinstance(recipe, Part) or recipe.what == "scales":
+        return None
+    sights = codes_of if recipe.what == "codes" else zero_points_of
+    return next(iter(sights(graph, stem(recipe.name))), None)
+
+
+def _built_for(graph: Graph, plan: Planned | None) -> tuple[Target, Precision]:
     target = TARGETS.get(graph.properties.get("cabochon.target", ""))
-    precision = PRECISIONS.get(graph.properties.get("cabochon.precision", ""))
-    if target is None or precision is None:
+    if target is None or plan is None:
         found = "its properties name no target and precision of cabochon"
         raise PackageError(found, at=graph.path, remedy="compare a package that cabochon built")
-    return target, precision
+    return target, plan.precision
 
 
-def _recipes(checkpoint: Checkpoint, graph: Graph) -> Iterator[Recipe]:
+def _recipes(checkpoint: Checkpoint, target: Target, precision: Precision) -> Iterator[Weight]:
     """The weights as a build from the checkpoint would write them."""
-    target, precision = _built_for(graph)
     config = read_config(checkpoint.config)
     if isinstance(config, DrafterConfig):
         return drafter_weights(drafter_tensors(checkpoint.tensors, config).used, precision)
     return text_weights(config, text_tensors(checkpoint.tensors, config).used, target, precision)
 
 
-def _difference(graph: Graph, recipe: Recipe) -> str:
+def _difference(graph: Graph, stored: str, recipe: Weight, calibrated: bool) -> str:
     """Where the package's bytes differ from those derived; "" where they are the same."""
-    weight = graph.initializers[recipe.name]
-    if (weight.shape, weight.nbytes) != (recipe.shape, recipe.nbytes):
-        expected = f"{recipe.precision} {list(recipe.shape)}"
+    weight = graph.initializers[stored]
+    expected = f"{recipe.precision} {list(recipe.shape)}"
+    sight = isinstance(recipe, Part) and recipe.what != "scales"  # shape and type may be other ones
+    if weight.nbytes != recipe.nbytes or (weight.shape != recipe.shape and not sight):
         return f"{weight.dtype} {list(weight.shape)}, where the checkpoint gives {expected}"
-    raw, start = np.ascontiguousarray(graph.array(recipe.name)).reshape(-1).view(np.uint8), 0
+    if isinstance(recipe, Part) and calibrated:
+        return not_nearest(graph, recipe, stored) if recipe.what == "codes" else ""
+    raw, start = graph.raw(stored), 0
     for block in recipe.blocks():
-        expected = block.reshape(-1).view(np.uint8)
-        if not np.array_equal(raw[start : start + expected.size], expected):
-            at = start + int(np.argmax(raw[start : start + expected.size] != expected))
+        expected_bytes = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+        if not np.array_equal(raw[start : start + expected_bytes.size], expected_bytes):
+            at = start + int(np.argmax(raw[start : start + expected_bytes.size] != expected_bytes))
             return f"another byte at {at} of {raw.size}"
-        start += expected.size
+        start += expected_bytes.size
     return ""

@@ -6,7 +6,9 @@ from typing import Any
 
 from cabochon.metadata.document import Document
 from cabochon.sums import SUMS
+from cabochon.validation.assembled import assembled
 from cabochon.validation.facts import Decoded, built, decoded
+from cabochon.validation.graph import Graph
 from cabochon.validation.opened import DOCUMENTS, Opened
 from cabochon.validation.rules import Found
 
@@ -24,8 +26,10 @@ __all__ = [
     "facts",
     "inside",
     "one",
+    "own_graphs",
     "sums_of",
     "whole",
+    "whole_name",
 ]
 
 NEEDS = ("graphs",)
@@ -50,6 +54,24 @@ def whole(package: Opened) -> Iterator[Decoded]:
     """The graph of the package itself: its decoder, or the drafter that it is or holds beside its target."""
     if found := built(package):
         yield found
+
+
+def own_graphs(package: Opened) -> Mapping[str, Graph]:
+    """The graphs that were built from the checkpoint, by component; "" is the name of a lone one."""
+    if parts := assembled(package):
+        return parts.graphs
+    lone = built(package)
+    return {"": lone.graph} if lone else {}
+
+
+def whole_name(name: str) -> str:
+    """The tensor that a weight is, or is a part of: `embed_tokens_per_layer.3.weight` is a part of the table, and so is
+    `embed_tokens.rows1000.weight`."""
+    return (
+        re.sub(r"(\.\d+)?(\.rows\d+)?\.weight$", ".weight", name)
+        if "embed_tokens" in name or "lm_head" in name
+        else name
+    )
 
 
 def inside(data: Any, *keys: str) -> Any:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from cabochon.validation.blocks import rounds
 from cabochon.validation.execution.agreement import EXACT, HALF_LEAST, HALF_MOST, gap
 from cabochon.validation.execution.decoder import Decoder, Held, Step
 from cabochon.validation.execution.runner import UNDRIVEN
@@ -49,19 +50,20 @@ class Driven:
         return np.ascontiguousarray(np.where(np.isin(ids, self.decoder.placeholders), 0, ids))
 
     @cached_property
-    def half(self) -> bool:
-        """Some result is f16."""
-        return any(port.dtype == "float16" for port in self.decoder.runner.graph.ports.outputs.values())
+    def rough(self) -> bool:
+        """Some result is f16, or activations are rounded to 8 bits where they are multiplied with weights in blocks."""
+        graph = self.decoder.runner.graph
+        return any(port.dtype == "float16" for port in graph.ports.outputs.values()) or rounds(graph)
 
     @cached_property
     def tolerance(self) -> float:
         """How far two runs may be apart. In f32 1e-4.
 
-        In f16 four times what the same tokens differ by when they are fed whole and in other chunks (halves, thirds,
-        and the last one alone): rounding, not the claim under test. It is at least 2^-9, and at most 2^-4 so that a
-        faulty graph cannot excuse itself.
+        In rougher numbers four times what the same tokens differ by when they are fed whole and in other chunks
+        (halves, thirds, and the last one alone): rounding, not the claim under test. It is at least 2^-9, and at most
+        2^-4 so that a faulty graph cannot excuse itself.
         """
-        if not self.half:
+        if not self.rough:
             return EXACT
         ids, n = self.ids(self.lengths[-1]), self.lengths[-1]
         whole = self.decoder.fed([ids]).results
