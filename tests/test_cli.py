@@ -16,6 +16,8 @@ import pytest
 import cabochon
 from cabochon.cli import main
 from cabochon.demo import MINIATURE
+from cabochon.dialects import TARGETS
+from cabochon.recipes import PRECISIONS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = MINIATURE / "target"
@@ -138,7 +140,7 @@ def test_plan_of_a_config_alone() -> None:
     assert "split into 35 tables" in text
     found = json.loads(succeed("plan", "--config", config, "--json"))
     assert found["nbytes"] == 10_208_596_934
-    assert [verdict["model"] for verdict in found["verdicts"]] == 12 * ["text"] + 12 * ["full"]
+    assert [verdict["model"] for verdict in found["verdicts"]] == 32 * ["text"] + 32 * ["full"]
     names = [part["name"] for part in found["verdicts"][-1]["components"]]
     assert names == ["decoder", "embedding", "vision_encoder", "audio_encoder", "documents"]
 
@@ -150,9 +152,11 @@ def test_plan_of_a_pair() -> None:
     assert "e2b-assistant.json: gemma4_assistant, 77,993,476 parameters, 158 MB in 50 tensors" in text
     assert "Text package, in a pair:" in text
     assert "Full package (--model full), in a pair:" in text
-    assert re.search(r"^audio_encoder +1\.24 GB +623 MB +623 MB$", text, re.M)
-    assert re.search(r"^drafter +314 MB +158 MB +158 MB$", text, re.M)
-    assert "cuda f16/bf16 (full): it is not known whether" in text
+    assert re.search(r"^on disk, default +decoder +embedding +vision +audio +drafter +documents$", text, re.M)
+    assert re.search(r"^f32 +7\.46 GB +11\.1 GB +681 MB +1\.24 GB +314 MB +66 MB$", text, re.M)
+    assert "cuda but f32 (full): it is not known whether" in text
+    assert "webgpu but f32/bf16/NF4: the adapter must offer the feature shader-f16" in text
+    assert "onnx-standard NF4: target 'onnx-standard' cannot carry weights in 'nf4'" in text
     wide = [line for line in text.splitlines() if len(line) > 100]
     assert all(line.startswith(("- ", "Keys and values", str(folder), "with ")) for line in wide)
     assert json.loads(succeed(*pair, "--json"))["assistant"]["nbytes"] == 157_559_816
@@ -162,13 +166,41 @@ def test_plan_of_a_source() -> None:
     assert "gemma4_text, 2,964,458 parameters" in succeed("plan", SOURCE)
 
 
+def test_plan_of_one_precision(tmp_path: Path) -> None:
+    found = json.loads(succeed("plan", SOURCE, "--precision", "Q4_K_M", "--json"))
+    assert [(v["target"], v["precision"]) for v in found["verdicts"]] == [
+        (name, "Q4_K_M") for name in TARGETS
+    ]
+    recipe = tmp_path / "mine.toml"
+    rule = 'method = "round"\nbits = 8\nblock = 32'
+    recipe.write_text(f'name = "mine"\n[[rules]]\nweights = "decoder/mlp.*"\n{rule}')
+    found = json.loads(succeed("plan", SOURCE, "--precision", recipe, "--json"))
+    assert {v["precision"] for v in found["verdicts"]} == {"mine"}
+    recipe.write_text(f'name = "mine"\n[[rules]]\nweights = "decoder/mlp.down"\n{rule}')
+    text = succeed("plan", SOURCE, "--precision", recipe)
+    assert "recipe mine: rules[0]: weights: 'decoder/mlp.down' fits no weight (did you mean" in text
+
+
 def test_list() -> None:
     text = succeed("list", "targets")
     assert all(target in text for target in ("default", "onnx-standard", "cuda", "webgpu"))
     rows = json.loads(succeed("list", "targets", "--json"))
     assert {row["target"]: row["provider"] for row in rows}["cuda"] == "CUDAExecutionProvider"
     rows = json.loads(succeed("list", "precisions", "--json"))
-    assert {row["precision"] for row in rows} == {"f32", "f16", "bf16"}
+    known = {row["precision"]: row for row in rows}
+    assert list(known) == list(PRECISIONS)
+    assert known["NF4"]["targets"] == "default cuda"
+    assert any("'onnx-standard' cannot carry weights in 'nf4'" in line for line in known["NF4"]["remarks"])
+    (rule,) = known["Q8"]["rules"]
+    assert (rule["weights"], rule["bits"], rule["block"]) == ("*", 8, 32)
+    assert "8 bits in blocks of 32, symmetric, round" in rule["stored"]
+    first = known["Q4_K_M"]["rules"][0]
+    assert "asymmetric, k-quant (default, onnx-standard, webgpu)" in first["stored"]
+    assert "symmetric, k-quant (cuda)" in first["stored"]
+    assert min(first["bits_per_weight"]) == 4.5
+    text = succeed("list", "precisions")
+    assert re.search(r"^Q4_K_M +\* +k-quant 4 +32 +by target +4\.5-", text, re.M)
+    assert "the formats of llama.cpp under such names are others" in text
 
 
 def test_build(tmp_path: Path) -> None:

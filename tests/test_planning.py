@@ -1,6 +1,7 @@
 """Plans: of the real geometries against their known figures, of small checkpoints against what a build takes."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from huggingface_hub import constants
 import cabochon
 import checkpoints
 from cabochon.errors import ConfigError, SourceError
-from cabochon.gemma4.layout import layout
+from cabochon.gemma4.layout import layout, text_layout
 from cabochon.planning import Plan
 from cabochon.planning.sizes import BUILD_MEMORY
 from hub_server import Hub, serving
+from packages import Packages
 
 DATA = Path(__file__).parent / "data"
 GEOMETRIES = DATA / "geometries"
@@ -44,8 +46,18 @@ CACHES = {
 BUILT = KNOWN.keys() - {"12b", "26b-a4b"}
 
 
+@cache
 def planned(name: str) -> Plan:
     return cabochon.plan(config=GEOMETRIES / f"{name}.json")
+
+
+@cache
+def tiny() -> Plan:
+    return cabochon.plan(TINY)
+
+
+def split(warning: str) -> bool:
+    return "is split into" in warning
 
 
 def part(plan: Plan, *names: str) -> int:
@@ -89,9 +101,10 @@ def test_the_largest_tensor_and_what_int32_cannot_count() -> None:
     assert (largest.name, largest.shape) == ("model.embed_tokens_per_layer.weight", (262_144, 8_960))
     assert (largest.elements, largest.nbytes, largest.int32) == (2_348_810_240, 4_697_620_480, False)
     assert plan.largest[1].int32
-    warned = {verdict.target for verdict in plan.verdicts if verdict.warnings}
+    warned = {verdict.target for verdict in plan.verdicts if any(map(split, verdict.warnings))}
     assert warned == {"cuda", "webgpu"}
-    warning = next(v.warnings[0] for v in plan.verdicts if v.target == "cuda")
+    for precision in ("f16", "Q4_K_M"):
+        (warning,) = next(v.warnings for v in plan.verdicts if (v.target, v.precision) == ("cuda", precision))
     assert "2,348,810,240 elements" in warning
     assert "split into 35 tables of 67,108,864 at most" in warning
     by_rows = next(v.warnings[0] for v in plan.verdicts if (v.target, v.precision) == ("webgpu", "f32"))
@@ -101,7 +114,7 @@ def test_the_largest_tensor_and_what_int32_cannot_count() -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_int32_warnings_exist_where_a_tensor_is_too_large(name: str) -> None:
     plan = planned(name)
-    warned = any(verdict.warnings for verdict in plan.verdicts)
+    warned = any(split(line) for verdict in plan.verdicts for line in verdict.warnings)
     assert warned == (name in ("e2b", "e4b")) == any(not large.int32 for large in plan.largest)
 
 
@@ -122,6 +135,10 @@ def test_matrices_beyond_the_binding_stay_whole() -> None:
     assert "must grant 221 MiB" in verdict.reason
 
 
+# weights in blocks, of which some targets carry no NF4
+BLOCKS = {"default": "runs", "onnx-standard": "runs", "cuda": "has kernels", "webgpu": "conditional"}
+
+
 def test_verdicts_of_e2b() -> None:
     verdicts = {(v.target, v.precision): v for v in planned("e2b").verdicts if v.model == "text"}
     assert {key: v.status for key, v in verdicts.items()} == {
@@ -137,18 +154,26 @@ def test_verdicts_of_e2b() -> None:
         ("webgpu", "f32"): "has kernels",
         ("webgpu", "f16"): "conditional",
         ("webgpu", "bf16"): "refused",
-    }
+    } | {
+        (target, precision): status
+        for precision in ("Q8", "Q4_K_M", "Q4_K_M-uniform", "Q4_K_M-mixed")
+        for target, status in BLOCKS.items()
+    } | {(target, "NF4"): BLOCKS[target] if target in ("default", "cuda") else "refused" for target in BLOCKS}
     assert "no released onnxruntime has bf16 kernels" in verdicts["default", "bf16"].reason
     assert "OpenVINO" in verdicts["onnx-standard", "bf16"].reason
     assert verdicts["webgpu", "f16"].reason == "the adapter must offer the feature shader-f16"
     assert "no bf16" in verdicts["webgpu", "bf16"].reason
+    assert "cannot carry weights in 'nf4'" in verdicts["onnx-standard", "NF4"].reason
+    assert any("40 times" in line for line in verdicts["default", "NF4"].warnings)
+    assert verdicts["default", "Q4_K_M"].warnings == ()
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_disk_is_what_the_tensors_of_the_text_take(name: str) -> None:
     plan = planned(name)
     media = part(plan, "vision tower", "audio tower", "vision embedder", "audio embedder")
-    for verdict in (verdict for verdict in plan.verdicts if verdict.model != "full"):
+    floating = [v for v in plan.verdicts if v.model != "full" and v.precision in ("f32", "f16", "bf16")]
+    for verdict in floating:
         expected = (plan.nbytes - media) * (2 if verdict.precision == "f32" else 1)
         assert expected * 0.99 < verdict.disk < expected + 60_000_000
     assert plan.build_memory == BUILD_MEMORY
@@ -187,12 +212,36 @@ def test_what_is_built_is_not_refused(name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("target", ["default", "onnx-standard", "cuda", "webgpu"])
-@pytest.mark.parametrize("precision", ["f32", "f16"])
-def test_a_build_takes_what_was_planned(target: str, precision: str, tmp_path: Path) -> None:
-    verdict = next(v for v in cabochon.plan(TINY).verdicts if (v.target, v.precision) == (target, precision))
-    built = cabochon.build(TINY, tmp_path / "out", target=target, precision=precision)
-    taken = sum(file.stat().st_size for file in built.path.rglob("*") if file.is_file())
+@pytest.mark.parametrize(("precision", "bits"), [("Q8", 8.5), ("Q4_K_M", 4.5)])
+@pytest.mark.parametrize("name", ["e2b", "31b"])
+def test_disk_is_what_codes_and_scales_take(name: str, precision: str, bits: float) -> None:
+    """On cuda, where they go without zero points and scales are f16: blocks of 32."""
+    slots = text_layout(json.loads((GEOMETRIES / f"{name}.json").read_text()))
+    packed = sum(slot.elements for slot in slots if len(slot.shape) == 2)
+    floating = sum(slot.elements for slot in slots) - packed
+    verdict = next(v for v in planned(name).verdicts if (v.target, v.precision) == ("cuda", precision))
+    (weights,) = (part for part in verdict.components if part.name == "decoder")
+    assert weights.memory == packed * bits / 8 + floating * 2
+    assert weights.memory <= weights.disk < weights.memory + len(slots) * 2**16
+
+
+TARGETS = ("default", "onnx-standard", "cuda", "webgpu")
+
+
+@pytest.mark.parametrize(
+    ("target", "precision"),
+    [
+        *((target, precision) for target in TARGETS for precision in ("f32", "f16", "Q4_K_M")),
+        ("default", "NF4"),
+        ("webgpu", "Q4_K_M-mixed"),
+    ],
+)
+def test_a_build_takes_what_was_planned(target: str, precision: str, packages: Packages) -> None:
+    verdict = next(v for v in tiny().verdicts if (v.target, v.precision) == (target, precision))
+    built = packages("tiny", target, precision)
+    taken = sum(file.stat().st_size for file in built.rglob("*") if file.is_file())
+    (said,) = (part.disk for part in verdict.components if part.name == "documents")
+    assert verdict.disk - said == (built / "model.onnx.data").stat().st_size
     assert abs(verdict.disk - taken) <= 0.05 * taken
 
 

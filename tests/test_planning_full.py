@@ -1,6 +1,7 @@
 """Plans of full packages, against the figures of the published models and against what builds wrote."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ PUBLISHED = {
 }
 
 
+@cache
 def planned(name: str) -> Plan:
     return cabochon.plan(config=DATA / "geometries" / f"{name}.json")
 
@@ -67,8 +69,19 @@ def test_the_table_is_in_memory_for_both_and_on_disk_once() -> None:
     assert parts["embedding"].memory == 805_306_368 + 4_697_620_480 + 27_525_120 + norm
 
 
+def test_e2b_in_four_bits() -> None:
+    """With zero points, and scales of f16: 4.625 bits a weight. Encoders: 8.5."""
+    parts = {part.name: part for part in full(planned("e2b"), "webgpu", "Q4_K_M").components}
+    decoder, tables, vision, audio = (size // 2 for size in PUBLISHED["e2b"])  # numbers; norms are but a few
+    assert parts["embedding"].memory == pytest.approx(tables * 4.625 / 8, rel=1e-3)
+    assert parts["decoder"].memory == pytest.approx((decoder + 402_653_184) * 4.625 / 8, rel=1e-3)
+    assert parts["decoder"].disk == pytest.approx(decoder * 4.625 / 8, rel=0.02)
+    assert 8.5 / 16 < parts["vision_encoder"].disk / (2 * vision) < 0.75  # with what stays floating
+    assert 8.5 / 16 < parts["audio_encoder"].disk / (2 * audio) < 0.65
+
+
 def test_text_comes_first_and_a_text_alone_has_no_full_package() -> None:
-    assert [v.model for v in planned("e2b").verdicts] == 12 * ["text"] + 12 * ["full"]
+    assert [v.model for v in planned("e2b").verdicts] == 32 * ["text"] + 32 * ["full"]
     assert {v.model for v in cabochon.plan(DATA / "tiny" / "text").verdicts} == {"text"}
     assert {v.model for v in planned("e2b-assistant").verdicts} == {"drafter"}
 
@@ -79,7 +92,9 @@ def test_tables_of_a_full_package_fit_the_binding_of_webgpu() -> None:
     assert "shader-f16" in verdict.reason
 
 
-@pytest.mark.parametrize(("target", "precision"), [("default", "f32"), ("webgpu", "f16")])
+@pytest.mark.parametrize(
+    ("target", "precision"), [("default", "f32"), ("webgpu", "f16"), ("default", "Q4_K_M")]
+)
 def test_a_build_takes_what_was_planned(target: str, precision: str, packages: Packages) -> None:
     out = packages("tiny-full", target, precision)
     verdict = full(cabochon.plan(TARGET), target, precision)

@@ -64,6 +64,7 @@ def test_a_pair_takes_what_was_planned(
     [
         ("tiny-drafter", "assistant", "default", "f32"),
         ("tiny-dense-drafter", "assistant-dense", "cuda", "f16"),
+        ("tiny-drafter", "assistant", "default", "Q4_K_M"),
     ],
 )
 def test_a_drafter_takes_what_was_planned(

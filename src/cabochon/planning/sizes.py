@@ -22,6 +22,7 @@ __all__ = [
     "Sized",
     "Weights",
     "components",
+    "described",
     "documents",
     "look_up",
     "pair_documents",
@@ -45,6 +46,8 @@ _ENCODING = re.compile(
 _LAYER_BYTES, _OWNER_BYTES, _ENCODING_BYTES = 12_500, 8_100, 30_000
 _DOCUMENT_BYTES = {"text": 78_000, "full": 158_000, "drafter": 20_000}
 _PAIR_BYTES = 50_000
+# What graph and documents say of the scales or the zero points of one weight.
+_BESIDE_BYTES = 340
 # tokenizer.json of the published checkpoints: 32,169,626 bytes for 262,144 entries.
 _TOKENIZER_BYTES_OF_AN_ENTRY = 32_169_626 / 262_144
 
@@ -140,6 +143,11 @@ def _held(part: Sized, provider: str, looked_up: bool) -> int:
     about as many bytes, and widens their scales."""
     widened = provider == _CPU and part.precision == "f16" and not looked_up
     return part.nbytes * (2 if widened else 1)
+
+
+def described(weights: Weights) -> int:
+    """The bytes that documents and graphs take more where weights are in blocks."""
+    return _BESIDE_BYTES * sum(not part.numbers for parts in weights.values() for part in parts)
 
 
 def look_up(weights: Weights) -> Component:

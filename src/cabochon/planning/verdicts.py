@@ -1,7 +1,7 @@
 """Which target can carry a package in which precision, what it takes, and why not."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from cabochon.dialects import TARGETS, Target
@@ -14,6 +14,7 @@ from cabochon.planning.sizes import (
     Sized,
     Weights,
     components,
+    described,
     documents,
     look_up,
     pair_documents,
@@ -91,9 +92,9 @@ class _Held:
 def _verdict(
     stored: list[tuple[Offer, Weights]], said: Component, refused: str, target: Target, known: Precision
 ) -> Verdict:
-    """That of a precision with nothing left open, whose documents are `said`."""
-    offer = stored[0][0]
-    components = (*_components(stored, target.provider), said)
+    """That of a precision with nothing left open; `said`: the documents as they are without weights in blocks."""
+    offer, more = stored[0][0], sum(described(held) for _, held in stored)
+    components = (*_components(stored, target.provider), replace(said, disk=said.disk + more))
     status, reasons = _status(offer, refused, target, known)
     if status != "refused" and (granted := _buffers(target, [w for _, w in stored])):
         status, reasons = "conditional", [*reasons, granted]
