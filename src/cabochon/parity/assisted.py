@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 
 from cabochon.checkpoint import Checkpoint
+from cabochon.parity.dequantized import Dequantized
 from cabochon.parity.full_reference import Reference
 from cabochon.parity.noting import Listening, centroid_scores, noting
 from cabochon.parity.passed import Prepared
 from cabochon.parity.prompts import Prompt
-from cabochon.parity.reference import DTYPES, _answer, _libraries, _load, _stored
+from cabochon.parity.reference import DTYPES, WHOLE, _answer, _libraries, _load, _stored
+from cabochon.parity.replaced import Standin
 from cabochon.parity.rounds import Assisted, Recorded, Run, Said, Steps, rounds_of
 
 __all__ = ["record_assisted"]
@@ -43,22 +45,29 @@ def record_assisted(
     folder: Path,
     new_tokens: int,
     progress: Callable[[str], None] = lambda _: None,
+    weights: tuple[Dequantized, Dequantized] = (WHOLE, WHOLE),
 ) -> Recorded:
     """Loads both in `precision` and lets them answer every prompt in each of `arithmetics`, "f32" last.
 
-    `width` tokens are proposed a round. `prepared`: by name, the inputs of prompts that have media. Arrays are written
-    below `folder`. Raises ParityError as `record` does.
+    `weights` of target and assistant stand in the place of the checkpoints'. `width` tokens are proposed a round.
+    `prepared`: by name, the inputs of prompts that have media. Arrays are written below `folder`. Raises ParityError as
+    `record` does.
     """
     torch, transformers = _libraries()
     big, one = _load(torch, transformers, target.root, target.config, precision)
     small, other = _load(torch, transformers, assistant.root, assistant.config, precision, ASSISTANTS)
     small.generation_config.num_assistant_tokens = width
+    standins = Standin(torch, big, weights[0]), Standin(torch, small, weights[1])
     answers: dict[str, dict[str, Assisted]] = {}
-    with torch.inference_mode(), centroid_scores(small) as scores:
-        for name in arithmetics:
-            models = (big.float(), small.float()) if name == "f32" else (big, small)
-            pair = _Pair(torch, transformers, *models, scores, new_tokens, folder / name)
-            pair.target = Reference(torch, models[0], target.config, folder / f"{name}-target", new_tokens)
+    for name in arithmetics:
+        with (
+            standins[0].computing(name),
+            standins[1].computing(name),
+            torch.inference_mode(),
+            centroid_scores(small) as scores,
+        ):
+            pair = _Pair(torch, transformers, big, small, scores, new_tokens, folder / name)
+            pair.target = Reference(torch, big, target.config, folder / f"{name}-target", new_tokens)
             pair.prepared = prepared
             if name == "f32":
                 answers = {earlier: _exactly(pair, said) for earlier, said in answers.items()}
@@ -72,13 +81,19 @@ def record_assisted(
             "library": one["library"],
             "weights_dtype": DTYPES[precision],
             "arithmetic_dtypes": [DTYPES[name] for name in arithmetics],
-            "target": {key: one[key] for key in ("class", "loading_info")},
-            "assistant": {key: other[key] for key in ("class", "loading_info")},
+            "target": _part(one, standins[0]),
+            "assistant": _part(other, standins[1]),
         },
         None if head is None else int(head.centroid_intermediate_top_k),
         width,
         answers,
+        {f"target: {name}": found for name, found in standins[0].differences.items()}
+        | standins[1].differences,
     )
+
+
+def _part(identity: Mapping[str, Any], standin: Standin) -> dict[str, Any]:
+    return {key: identity[key] for key in ("class", "loading_info")} | standin.described()
 
 
 def _exactly(pair: "_Pair", said: Mapping[str, Assisted]) -> dict[str, Assisted]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from cabochon.parity.drafted import Answered, Row, Trial
 from cabochon.parity.drafter_reports import SHOWN, Made, Results, judged_rows, summed
+from cabochon.parity.levels import settled
 from cabochon.parity.reference import DTYPES
 from cabochon.parity.reports import _document
 from cabochon.parity.rounds import Run
@@ -51,7 +52,7 @@ def _assisted_trial(trial: Trial, rows: Sequence[Row]) -> dict[str, Any]:
     found = [(row, row.answered) for row in rows if row.answered]
     made = [{**row.prompt.described(), **_answer(trial, answered)} for row, answered in found]
     verdicts = [answered.plain.verdict for _, answered in found]
-    lenient = "different" not in verdicts and 2 * verdicts.count("equal") >= len(verdicts)
+    lenient = not verdicts or settled(trial.arithmetic, verdicts)
     totals = {name: summed(run(a) for _, a in found) for name, run in _RUNS.items()}
     head = {
         "how": trial.how,

@@ -4,7 +4,8 @@ Nothing here knows how a package was packed. A byte order, a zero point or a sca
 gives other numbers than the checkpoint's, here and in the operator.
 
 Sources: the specifications of MatMulNBits, GatherBlockQuantized and MatMulBnb4 in onnxruntime's ContribOperators.md,
-and of DequantizeLinear-23 in onnx.
+and of DequantizeLinear-23 in onnx. For rows that are unpacked by plain operators there is none but cabochon's own:
+codes in the order of ONNX's uint4, with their scales and zero points under their own longer names.
 
 Legend: N rows [out] · K columns [in] · B blocks of a row.
 """
@@ -31,7 +32,7 @@ NF4 = np.array(
 """The levels of a 4-bit normal float (Dettmers et al., QLoRA, 2023, appendix E)."""
 ROUNDING = 4
 """The accuracy level of MatMulNBits whose kernel rounds what it multiplies to int8, in the blocks of the weight."""
-ENDINGS = ("_blocks", "_bytes")  # second shapes of one weight
+ENDINGS = ("_blocks", "_bytes", "_codes")  # second shapes of one weight
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,15 @@ class _Graph:
 
         return self._tensors[name].data_type in (TensorProto.UINT4, TensorProto.INT4)
 
-    def signed(self, name: str) -> bool:
-        """True for codes below zero and above."""
+    def levels(self, name: str) -> np.ndarray:
+        """Codes i32, as many and in the shape that their type says."""
         from onnx import TensorProto
 
-        return self._tensors[name].data_type in (TensorProto.INT8, TensorProto.INT4)
+        array, shape = self.array(name), self.shape(name)
+        if not self.packed(name):
+            return array.astype(np.int32)
+        found = _codes(array[None], 4)[0, : int(np.prod(shape))].reshape(shape)
+        return _signed(found, 4) if self._tensors[name].data_type == TensorProto.INT4 else found
 
     def shape(self, name: str) -> tuple[int, ...]:
         """As it is declared."""
@@ -184,20 +189,45 @@ def _dequantized(graph: _Graph, node: Any) -> Blocks | None:
     codes, scales, zeros = (*node.input, "")[:3]
     block = said["block_size"]
 
-    def levels(name: str) -> np.ndarray:
-        array = graph.array(name)
-        if graph.packed(name):
-            shape = graph.shape(name)
-            array = _codes(array[None], 4)[0, : int(np.prod(shape))].reshape(shape)
-            array = (array ^ 8) - 8 if graph.signed(name) else array
-        return array.astype(np.int32).T
-
     def values() -> np.ndarray:
-        found = levels(codes)
-        zero = levels(zeros) if zeros else np.zeros((1, 1), np.int32)
-        return _numbers(found, graph.array(scales).T, zero, block)
+        zero = graph.levels(zeros).T if zeros else np.zeros((1, 1), np.int32)
+        return _numbers(graph.levels(codes).T, graph.array(scales).T, zero, block)
 
     return Blocks(_weight(codes), True, 4 if graph.packed(codes) else 8, block, True, values)
+
+
+def _unpacked(graph: _Graph, node: Any) -> Blocks | None:
+    """Gather of bytes: rows u8 [N, bytes], or what DequantizeLinear reads, [K, N], as bytes in a row or in columns."""
+    codes = node.input[0]
+    weight = _weight(codes)
+    scales, zeros = f"{weight}_scales", f"{weight}_zero_points"
+    if not graph.has(codes) or not graph.has(scales) or graph.array(codes).dtype != np.uint8:
+        return None
+    flat, across = len(graph.shape(codes)) == 1, _attributes(node).get("axis", 0) == 1
+    bits = 4 if flat or {other.op_type for other in graph.readers[node.output[0]]} & HALVES else 8
+    count = graph.shape(scales)[0 if flat or across else 1]
+    if not flat and not across:
+        block = graph.shape(codes)[1] * 8 // bits // count
+
+        def along() -> np.ndarray:
+            rows = graph.array(codes)
+            zero = _zeros(graph, zeros if graph.has(zeros) else "", len(rows), bits)
+            return _numbers(_codes(rows, bits), graph.array(scales), zero, block)
+
+        return Blocks(weight, False, bits, block, False, along)
+
+    n = graph.shape(scales)[1]
+    k = int(np.prod(graph.shape(codes))) * 8 // bits // n
+    block = next(size for size in (16, 32, 64, 128) if -(-k // size) == count)
+
+    def turned() -> np.ndarray:
+        found = _codes(graph.array(codes).reshape(1, -1), bits)[0, : k * n].reshape(k, n)
+        if graph.has(zeros):
+            points = _codes(np.asarray(graph.array(zeros), np.uint8).reshape(1, -1), bits)[0, : count * n]
+            return _numbers(found.T, graph.array(scales).T, points.reshape(count, n).T, block)
+        return _numbers(_signed(found, bits).T, graph.array(scales).T, np.zeros((1, 1), np.int32), block)
+
+    return Blocks(weight, False, bits, block, False, turned)
 
 
 READERS: Mapping[str, Callable[[_Graph, Any], Blocks | None]] = {
@@ -205,7 +235,9 @@ READERS: Mapping[str, Callable[[_Graph, Any], Blocks | None]] = {
     "GatherBlockQuantized": _looked_up_in_blocks,
     "MatMulBnb4": _multiplied_nf4,
     "DequantizeLinear": _dequantized,
+    "Gather": _unpacked,
 }
+HALVES = {"BitwiseAnd", "BitShift"}
 
 
 def _attributes(node: Any) -> dict[str, int]:
@@ -223,6 +255,12 @@ def _codes(packed: np.ndarray, bits: int) -> np.ndarray:
     if bits == 8:
         return packed.astype(np.int32)
     return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1).astype(np.int32)
+
+
+def _signed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Codes that are two's complements."""
+    half = 1 << bits - 1
+    return (codes ^ half) - half
 
 
 def _paired(codes: np.ndarray) -> np.ndarray:

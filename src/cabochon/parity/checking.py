@@ -9,26 +9,19 @@ from cabochon.checkpoint import Checkpoint, open_checkpoint
 from cabochon.errors import ParityError
 from cabochon.evidence import identity, versions, write
 from cabochon.parity import reports
+from cabochon.parity.built import Built, built
 from cabochon.parity.evidence import Evidence, Verdict
 from cabochon.parity.levels import STRICT, Compared, Trial, halves, run
 from cabochon.parity.prompts import Prompt, prompts
+from cabochon.parity.quality_reports import quantized
 from cabochon.parity.ranges import measure
-from cabochon.parity.reference import Recording, record
+from cabochon.parity.reference import Answer, Recording, record
 from cabochon.parity.subject import Subject
 from cabochon.parity.widened import is_drafter, is_full, read_graph, widen
 
 __all__ = ["check"]
 
 NEW_TOKENS = 32
-TWIN = (
-    "f32 twin on onnxruntime CPU: the package's own graph and bytes, every {precision} value widened to f32 "
-    "(exact); reference in f32 arithmetic on the weights it loaded in {precision}"
-)
-DIRECT = "the package itself on onnxruntime CPU"
-BESIDE = (
-    "f32 twin on onnxruntime CPU; reference in bf16 arithmetic: mostly the reference's own rounding, reported "
-    "and not judged"
-)
 
 
 def check(
@@ -99,17 +92,24 @@ def _check(
     place: Path,
     progress: Callable[[str], None],
 ) -> Evidence:
-    precision = metadata["cabochon.precision"]
+    how = built(metadata, package / "model.onnx")
     asked = _prompts(package, metadata, checkpoint.config)
+    originals: Mapping[str, Answer] = {}
+    more: dict[str, Any] = {}
+    if how.quantized:
+        original = record(
+            checkpoint.root, checkpoint.config, asked, precision="f32", arithmetics=("f32",),
+            folder=place / "original", new_tokens=0, progress=lambda line: progress(f"original, {line}"),
+        )  # fmt: skip
+        originals, more = original.answers["f32"], {"weights": how.weights}
     recording = record(
-        checkpoint.root, checkpoint.config, asked,
-        precision=precision, arithmetics=tuple(dict.fromkeys((precision, "f32"))),
-        folder=place / "reference", new_tokens=new_tokens, progress=progress,
+        checkpoint.root, checkpoint.config, asked, precision=how.floats, arithmetics=how.arithmetics,
+        folder=place / "reference", new_tokens=new_tokens, progress=progress, **more,
     )  # fmt: skip
     results = [
         result
-        for graph, trials in _trials(package, precision, recording, place)
-        for result in _run(graph, trials, asked, recording, threads, progress)
+        for graph, trials in _trials(package, how, recording, place)
+        for result in _run(graph, trials, asked, recording, originals, threads, progress)
     ]
     facts = {
         "package": identity(package, metadata),
@@ -118,7 +118,9 @@ def _check(
         "versions": versions("torch", "transformers"),
     }
     verdicts = list(_written(package, results, facts))
-    if precision == "f16":
+    if how.quantized:
+        verdicts += quantized(package, recording.differences, reports.qualities(results), facts)
+    if how.floats == "f16":
         progress("f16 range")
         verdicts.append(_range(package, place / "twin", asked, threads, facts))
     return Evidence(package, tuple(verdicts))
@@ -129,12 +131,13 @@ def _run(
     trials: Iterable[Trial],
     asked: list[Prompt],
     recording: Recording,
+    originals: Mapping[str, Answer],
     threads: int | None,
     progress: Callable[[str], None],
 ) -> list[tuple[Trial, list[Compared]]]:
     """The session is let go of before the next graph is loaded."""
     subject = Subject.open(graph, threads=threads)
-    return [(t, run(t, subject, asked, recording.answers[t.arithmetic], progress)) for t in trials]
+    return [(t, run(t, subject, asked, recording.answers[t.arithmetic], progress, originals)) for t in trials]
 
 
 def _range(
@@ -154,11 +157,6 @@ def _matching(package: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """The metadata of a package whose outputs have the sizes of this checkpoint; ParityError for any other."""
     model = read_graph(package)
     metadata = {item.key: item.value for item in model.metadata_props}
-    if metadata.get("cabochon.precision") not in ("f32", "f16", "bf16"):
-        raise ParityError(
-            "names no precision that can be compared; expected a package of cabochon in f32, f16 or bf16",
-            at=str(package / "model.onnx"),
-        )
     text = config.get("text_config", config)
     expected = {
         "logits": text["vocab_size"],
@@ -187,18 +185,18 @@ def _prompts(package: Path, metadata: Mapping[str, str], config: Mapping[str, An
 
 
 def _trials(
-    package: Path, precision: str, recording: Recording, place: Path
+    package: Path, how: Built, recording: Recording, place: Path
 ) -> Iterator[tuple[Path, list[Trial]]]:
-    """The graphs to run, each with its trials: the package itself where a CPU can, its f32 twin for halves."""
-    if precision == "f32":
-        yield package / "model.onnx", [Trial(DIRECT, "f32", STRICT, STRICT)]
+    """The graphs to run, each with its trials: the package itself where a CPU can, its f32 twin where that rounds."""
+    if how.own == "f32":
+        yield package / "model.onnx", [Trial(how.direct, "f32", STRICT, STRICT)]
         return
-    if precision == "f16":
-        trial = halves(DIRECT, "f16", recording.answers["f16"], recording.answers["f32"])
+    if how.runs:
+        trial = halves(how.direct, how.own, recording.answers[how.own], recording.answers["f32"])
         yield package / "model.onnx", [trial]
-    trials = [Trial(TWIN.format(precision=precision), "f32", STRICT, STRICT)]
-    if precision == "bf16":
-        trials.append(Trial(BESIDE, "bf16"))
+    trials = [Trial(how.twin, "f32", STRICT, STRICT)]
+    if not how.runs:
+        trials.append(Trial(how.beside, how.own))
     yield widen(package, place / "twin"), trials
 
 

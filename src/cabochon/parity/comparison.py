@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cabochon.errors import ParityError
+from cabochon.evidence import activations
 from cabochon.parity.full_prompts import everything
 from cabochon.parity.measures import apart
 from cabochon.parity.prompts import Prompt, prompts
+from cabochon.parity.quality import alike
 from cabochon.parity.subject import Subject
 from cabochon.parity.widened import is_full, read_graph, widen, widen_full
 
@@ -26,7 +28,10 @@ NEW_TOKENS = 32
 
 @dataclass(frozen=True)
 class Pair:
-    """One prompt in both packages: logits (relative to b's largest) and the greedy tokens they begin with."""
+    """One prompt in both packages: logits (relative to b's largest) and the greedy tokens they begin with.
+
+    divergence: nats a position, of a's distribution of tokens from b's; None where they were asked other tokens.
+    """
 
     prompt: str
     relative: float
@@ -34,6 +39,7 @@ class Pair:
     agreement: float
     equal_tokens: int
     new_tokens: int
+    divergence: float | None
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,9 @@ def compare(
 ) -> Comparison:
     """Compares two packages with one vocabulary, text or full ones, on prompts tokenized by `b`'s tokenizer.
 
-    Full packages run as a whole, from text and what media both take to tokens. bf16 packages run as f32 twins. Raises
-    ParityError where the vocabularies differ, one package is full and the other is not, or a graph cannot be run.
+    Full packages run as a whole, from text and what media both take to tokens. bf16 packages run as f32 twins; all
+    others as they are, with what kernels of weights in blocks round. Raises ParityError where the vocabularies differ,
+    one package is full and the other is not, or a graph cannot be run.
     """
     a, b = Path(a), Path(b)
     if is_full(a) != is_full(b):
@@ -81,15 +88,19 @@ def compare(
 
 def _pair(prompt: Prompt, a: "Subject | Whole", b: "Subject | Whole") -> Pair:
     ids = [subject.ids(prompt) for subject in (a, b)]
-    found = apart(a.forward(ids[0])[0], b.forward(ids[1])[0])
+    logits = a.forward(ids[0])[0], b.forward(ids[1])[0]
+    found, kept = apart(*logits), alike(*logits)
     ours, theirs = (s.greedy(i, NEW_TOKENS) for s, i in zip((a, b), ids, strict=True))
     same = np.array(ours) == np.array(theirs)
     equal = int(same.argmin()) if not same.all() else NEW_TOKENS
-    return Pair(prompt.name, found.relative, min(found.cosines), found.agreement, equal, NEW_TOKENS)
+    divergence = None if kept is None else kept.described()["mean_kl_divergence"]
+    return Pair(
+        prompt.name, found.relative, min(found.cosines), found.agreement, equal, NEW_TOKENS, divergence
+    )
 
 
 def _subject(package: Path, place: Path, threads: int | None) -> "Subject | Whole":
-    halves = _properties(_graphs(package)[0]).get("cabochon.precision") == "bf16"
+    halves = activations(_properties(_graphs(package)[0])) == "bf16"
     if is_full(package):
         from cabochon.parity.whole import Whole
 

@@ -74,7 +74,9 @@ def rounded(precision: str) -> Threshold:
     )
 
 
-def limits(own: Sequence[Passed], exact: Sequence[Passed]) -> dict[tuple[str, str], Threshold]:
+def limits(
+    own: Sequence[Passed], exact: Sequence[Passed], arithmetic: str = "f16"
+) -> dict[tuple[str, str], Threshold]:
     """Twice what the reference's own rounding moves each port by, that of the components before it included."""
     found: dict[tuple[str, str], list[Difference]] = {}
     for ours, theirs in zip(own, exact, strict=True):
@@ -82,7 +84,7 @@ def limits(own: Sequence[Passed], exact: Sequence[Passed]) -> dict[tuple[str, st
             said = theirs.said(name)
             for (port, label), array in ours.said(name).items():
                 found.setdefault((name, port), []).append(apart(array, said[port, label]))
-    return {key: twice(noise) for key, noise in found.items()}
+    return {key: twice(noise, arithmetic) for key, noise in found.items()}
 
 
 class Component:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from cabochon.parity.drafting import Chained, Limits, Match
 from cabochon.parity.levels import Generated
 from cabochon.parity.prompts import Prompt
+from cabochon.parity.quality import Quality
 from cabochon.parity.rounds import Assisted, Run, Steps
 from cabochon.runtime.tally import Speculation
 
@@ -67,9 +68,13 @@ class Round:
 
 @dataclass(frozen=True)
 class Row:
-    """One prompt; `answered` where a target is there to generate."""
+    """One prompt; `answered` where a target is there to generate.
+
+    quality: of a quantized drafter, all steps of all rounds of the original target against the original drafter.
+    """
 
     prompt: Prompt
     rounds: tuple[Round, ...]
     answered: Answered | None
     reference: Assisted
+    quality: Quality | None = None

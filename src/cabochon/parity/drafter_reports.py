@@ -7,11 +7,13 @@ from typing import Any
 from cabochon.parity.drafted import Round, Row, Trial
 from cabochon.parity.drafting import Chained, Match
 from cabochon.parity.measures import Difference
+from cabochon.parity.prompts import Prompt
+from cabochon.parity.quality import Quality
 from cabochon.parity.reference import DTYPES
 from cabochon.parity.reports import _document
 from cabochon.parity.rounds import Run
 
-__all__ = ["SHOWN", "Made", "Results", "bridge", "judged_rows", "steps", "summed"]
+__all__ = ["SHOWN", "Made", "Results", "bridge", "judged_rows", "qualities", "steps", "summed"]
 
 Results = Sequence[tuple[Trial, Sequence[Row]]]
 Made = tuple[dict[str, Any], str]
@@ -48,6 +50,12 @@ def bridge(results: Results, facts: Mapping[str, Any]) -> Made:
     )
     document = {**_document("L5", what, trials, facts), "keys_shown": SHOWN}
     return {**document, "what_keys_change": _what_keys_change(results)}, line
+
+
+def qualities(results: Results) -> list[tuple[str, list[tuple[Prompt, Quality]]]]:
+    """What every trial keeps of the original, where it was compared with that."""
+    rows = [(trial, [(row.prompt, row.quality) for row in found if row.quality]) for trial, found in results]
+    return [(trial.how.split(";")[0], row) for trial, row in rows if row]
 
 
 def summed(runs: Iterable[Run]) -> dict[str, Any]:

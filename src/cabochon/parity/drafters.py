@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ from cabochon.metadata.pair import width
 from cabochon.parity import drafter_reports
 from cabochon.parity.assisted import record_assisted
 from cabochon.parity.assisted_report import assisted
+from cabochon.parity.built import Built, built
+from cabochon.parity.components import present
+from cabochon.parity.dequantized import Dequantized, read_dequantized
 from cabochon.parity.drafted import Row, Trial
 from cabochon.parity.evidence import Evidence, Verdict
 from cabochon.parity.full_prompts import everything
 from cabochon.parity.full_reference import prepare
 from cabochon.parity.passed import Prepared
 from cabochon.parity.prompts import Prompt, prompts
-from cabochon.parity.trials import TARGET, Check
+from cabochon.parity.quality_reports import STEPS, quantized
+from cabochon.parity.trials import ROLES, TARGET, Check
 from cabochon.parity.widened import is_drafter, is_full, read_graph
 
 __all__ = ["PROMPTS", "check_drafter"]
@@ -47,24 +52,45 @@ def check_drafter(
     target, small = open_checkpoint(source), open_checkpoint(assistant)
     metadata = _matching(package, target, small)
     with tempfile.TemporaryDirectory(prefix="cabochon-parity-", dir=scratch) as place:
-        precision = metadata["cabochon.precision"]
+        how, weights = _built(package, metadata)
         prepared = _prepared(package, metadata, target)
         asked = [*_prompts(package, metadata, target), *(row for one in prepared for row in one.prompts)]
+        fed: Any = (target, small, asked, {one.name: one for one in prepared})
+        common: Any = {"width": width(_generation(small)), "new_tokens": new_tokens}
+        original: Any = {}
+        if how.quantized:
+            original = record_assisted(
+                *fed, precision="f32", arithmetics=("f32",), folder=Path(place) / "original",
+                progress=lambda line: progress(f"original, {line}"), **common,
+            ).answers["f32"]  # fmt: skip
         recorded = record_assisted(
-            target, small, asked, {one.name: one for one in prepared},
-            precision=precision, arithmetics=tuple(dict.fromkeys((precision, "f32"))),
-            width=width(_generation(small)), folder=Path(place) / "reference", new_tokens=new_tokens,
-            progress=progress,
+            *fed, precision=how.floats, arithmetics=how.arithmetics, folder=Path(place) / "reference",
+            progress=progress, weights=weights, **common,
         )  # fmt: skip
-        check = Check(package, asked, recorded, new_tokens, threads, progress)
-        results = check.results(precision, Path(place) / "twin")
+        check = Check(package, asked, recorded, new_tokens, threads, progress, original)
+        results = check.results(how, Path(place) / "twin")
     facts = {
         "package": _identity(package, metadata),
         "source": {"target": _named(target), "assistant": _named(small)},
         "reference": {**recorded.identity, "num_assistant_tokens": recorded.width},
         "versions": versions("torch", "transformers"),
     }
-    return Evidence(package, tuple(_written(package, results, facts, metadata)))
+    verdicts = list(_written(package, results, facts, metadata))
+    if how.quantized:
+        verdicts += quantized(package, recorded.differences, drafter_reports.qualities(results), facts, STEPS)
+    return Evidence(package, tuple(verdicts))
+
+
+def _built(package: Path, metadata: Mapping[str, str]) -> tuple[Built, tuple[Dequantized, Dequantized]]:
+    """How a drafter, or a pair, computes; the weights in blocks of target and drafter. Without a target it is the
+    checkpoint's."""
+    place = package / TARGET
+    graphs = [place / name / "model.onnx" for name in present(place)] or [place / "model.onnx"]
+    pair = place.is_dir()
+    big = read_dequantized(*graphs) if pair else Dequantized()
+    how = built(metadata, package / "model.onnx", what=ROLES[pair])
+    both = Dequantized((*big.weights, *how.weights.weights))
+    return replace(how, weights=both), (big, how.weights)
 
 
 def _written(

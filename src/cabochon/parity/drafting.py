@@ -101,13 +101,15 @@ def strict(recorded: Iterable[Assisted]) -> Limits:
     return Limits(STRICT, STRICT, UNDECIDED * _largest(s.own.scores for one in recorded for s in one.steps))
 
 
-def halved(recorded: Iterable[Assisted], taken: int | None) -> Limits:
-    """The limits in half precision, measured on the reference: see `levels.halves`."""
+def halved(recorded: Iterable[Assisted], taken: int | None, arithmetic: str = "f16") -> Limits:
+    """The limits in an arithmetic that rounds, measured on the reference: see `levels.halves`."""
     steps = [s for one in recorded for s in one.steps]
     noise = [match(s.own, s.exact, taken) for s in steps]
     moved = _largest(np.asarray(s.own.scores, np.float64) - s.exact.scores for s in steps)
     return Limits(
-        twice((m.logits for m in noise), "steps"), twice((m.state for m in noise), "steps"), 4 * moved
+        twice((m.logits for m in noise), arithmetic, "steps"),
+        twice((m.state for m in noise), arithmetic, "steps"),
+        4 * moved,
     )
 
 

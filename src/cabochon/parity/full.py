@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +12,26 @@ from cabochon.checkpoint import Checkpoint
 from cabochon.errors import ParityError
 from cabochon.evidence import identity, versions, write
 from cabochon.parity import full_reports, reports
-from cabochon.parity.components import Component, Limits, limits, present, rounded, strict
+from cabochon.parity.built import Built, built
+from cabochon.parity.components import Component, Limits, component_file, limits, present, rounded, strict
 from cabochon.parity.evidence import Evidence, Verdict
-from cabochon.parity.full_prompts import everything
+from cabochon.parity.full_prompts import Asked, everything
 from cabochon.parity.full_reference import record_full
 from cabochon.parity.full_reports import Tried
 from cabochon.parity.levels import STRICT, Compared, Trial, followed, halves
 from cabochon.parity.measures import apart
 from cabochon.parity.media_reports import Processed, processed, processors
 from cabochon.parity.passed import FullRecording, Passed
+from cabochon.parity.quality import alike
+from cabochon.parity.quality_reports import quantized
 from cabochon.parity.ranges import PREFIX, Edge, RangeReport, in_order, measured
+from cabochon.parity.reference import Answer
 from cabochon.parity.subject import Subject
 from cabochon.parity.whole import Whole
 from cabochon.parity.widened import widen_full
 
 __all__ = ["Full"]
 
-DIRECT = "the package itself on onnxruntime CPU"
-TWIN = (
-    "f32 twin on onnxruntime CPU: the package's own graphs and bytes, every {precision} value widened to f32 "
-    "(exact); reference in f32 arithmetic on the weights it loaded in {precision}"
-)
-BESIDE = (
-    "f32 twin on onnxruntime CPU; reference in bf16 arithmetic: mostly the reference's own rounding, reported "
-    "and not judged"
-)
 Tries = list[tuple[Trial, Limits | None]]
 
 
@@ -54,36 +50,49 @@ class Full:
     def check(self) -> Evidence:
         """Raises ParityError where nothing could be compared; see `checking.check`."""
         recording = self._recorded()
+        originals = self._originals() if self.how.quantized else {}
         tried: list[Tried] = []
         ids: dict[str, list[int]] = {}
         for folder, tries in self._tries(recording):
             matches = [self._components(folder, recording, trial) for trial, _ in tries]
             whole = Whole(folder, threads=self.threads)
             for (trial, allowed), found in zip(tries, matches, strict=True):
-                compared = list(self._whole(whole, trial, recording.passed[trial.arithmetic]))
+                compared = list(self._whole(whole, trial, recording.passed[trial.arithmetic], originals))
                 tried.append(Tried(trial, allowed, found, compared))
             ids = ids or {prompt.name: whole.ids(prompt) for prompt in recording.prompts}
         prepared = processed(self.package, [one.asked for one in recording.passed["f32"]], ids)
         return Evidence(self.package, tuple(self._verdicts(recording, tried, prepared)))
 
-    @property
-    def precision(self) -> str:
-        """Of the package."""
-        return self.metadata["cabochon.precision"]
+    @cached_property
+    def how(self) -> Built:
+        """How it computes."""
+        return built(self.metadata, *(component_file(self.package, name) for name in present(self.package)))
 
     @property
     def _twin(self) -> Path:
         return self.place / "twin"
 
     def _recorded(self) -> FullRecording:
-        window = self.metadata.get("cabochon.sliding_window")
-        config = self.checkpoint.config
-        self._require_encoders(config)
+        self._require_encoders(self.checkpoint.config)
+        more: dict[str, Any] = {"weights": self.how.weights} if self.how.quantized else {}
         return record_full(
-            self.checkpoint.root, config, everything(self.package, config, int(window) if window else None),
-            precision=self.precision, arithmetics=tuple(dict.fromkeys((self.precision, "f32"))),
-            folder=self.place / "reference", new_tokens=self.new_tokens, progress=self.progress,
+            self.checkpoint.root, self.checkpoint.config, self._asked, precision=self.how.floats,
+            arithmetics=self.how.arithmetics, folder=self.place / "reference", new_tokens=self.new_tokens,
+            progress=self.progress, **more,
         )  # fmt: skip
+
+    def _originals(self) -> Mapping[str, Answer]:
+        """What the checkpoint itself says, by row."""
+        return record_full(
+            self.checkpoint.root, self.checkpoint.config, self._asked, precision="f32", arithmetics=("f32",),
+            folder=self.place / "original", new_tokens=0,
+            progress=lambda line: self.progress(f"original, {line}"),
+        ).answers("f32")  # fmt: skip
+
+    @property
+    def _asked(self) -> list[Asked]:
+        window = self.metadata.get("cabochon.sliding_window")
+        return everything(self.package, self.checkpoint.config, int(window) if window else None)
 
     def _require_encoders(self, config: Mapping[str, Any]) -> None:
         """The checkpoint has the encoders that the package has, and no others."""
@@ -100,17 +109,18 @@ class Full:
 
     def _tries(self, recording: FullRecording) -> Iterator[tuple[Path, Tries]]:
         """The packages to run, each with its trials: the package itself where a CPU can, its f32 twin for halves."""
-        precision, all_strict = self.precision, strict(self.package, self.precision)
-        if precision == "f32":
-            yield self.package, [(Trial(DIRECT, "f32", STRICT, STRICT), all_strict)]
+        how, all_strict = self.how, strict(self.package, self.how.floats)
+        own = how.own
+        if own == "f32":
+            yield self.package, [(Trial(how.direct, "f32", STRICT, STRICT), all_strict)]
             return
-        if precision == "f16":
-            trial = halves(DIRECT, "f16", recording.answers("f16"), recording.answers("f32"))
-            yield self.package, [(trial, limits(recording.passed["f16"], recording.passed["f32"]))]
-        limit = rounded(precision)
-        tries: Tries = [(Trial(TWIN.format(precision=precision), "f32", limit, limit), all_strict)]
-        if precision == "bf16":
-            tries.append((Trial(BESIDE, "bf16"), None))
+        if how.runs:
+            trial = halves(how.direct, own, recording.answers(own), recording.answers("f32"))
+            yield self.package, [(trial, limits(recording.passed[own], recording.passed["f32"], own))]
+        limit = rounded(how.floats)
+        tries: Tries = [(Trial(how.twin, "f32", limit, limit), all_strict)]
+        if not how.runs:
+            tries.append((Trial(how.beside, own), None))
         self.progress("f32 twin")
         yield widen_full(self.package, self._twin), tries
 
@@ -123,7 +133,9 @@ class Full:
             found[name] = [m for one in recording.passed[trial.arithmetic] for m in component.matches(one)]
         return found
 
-    def _whole(self, whole: Whole, trial: Trial, passed: Sequence[Passed]) -> Iterator[Compared]:
+    def _whole(
+        self, whole: Whole, trial: Trial, passed: Sequence[Passed], originals: Mapping[str, Answer]
+    ) -> Iterator[Compared]:
         for one in passed:
             self.progress(f"{trial.how}: {one.asked.name}")
             rows = [whole.ids(prompt) for prompt in one.asked.prompts]
@@ -133,6 +145,7 @@ class Full:
             for n, (prompt, answer) in enumerate(zip(one.asked.prompts, one.answers, strict=True)):
                 noise = trial.noise[prompt.name] if trial.noise else 0.0
                 logits, hidden = forward[n]
+                original = originals.get(prompt.name)
                 yield Compared(
                     prompt,
                     apart(logits, answer.logits),
@@ -140,6 +153,7 @@ class Full:
                     followed(whole, rows[n], tokens[n], answer.tokens, answer.margins, noise)
                     if count
                     else None,
+                    original and alike(logits, original.logits),
                 )
 
     def _verdicts(
@@ -162,7 +176,9 @@ class Full:
             ("L5 generation", "l5_generation.json", reports.generation),
         ):
             yield self._verdict(level, name, report(results, facts))
-        if self.precision == "f16":
+        if self.how.quantized:
+            yield from quantized(self.package, recording.differences, reports.qualities(results), facts)
+        if self.how.floats == "f16":
             self.progress("f16 range")
             yield self._range(recording, facts)
 

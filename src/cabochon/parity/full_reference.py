@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from cabochon.parity.dequantized import Dequantized
 from cabochon.parity.full_processor import FullProcessor
 from cabochon.parity.full_prompts import Asked
 from cabochon.parity.passed import FullRecording, Passed, Prepared
-from cabochon.parity.reference import DTYPES, Answer, _libraries, _load, _stored
+from cabochon.parity.reference import DTYPES, WHOLE, Answer, _libraries, _load, _stored
+from cabochon.parity.replaced import Standin
 
 __all__ = ["Reference", "prepare", "record_full"]
 
@@ -26,6 +28,7 @@ def record_full(
     folder: Path,
     new_tokens: int,
     progress: Callable[[str], None] = lambda _: None,
+    weights: Dequantized = WHOLE,
 ) -> FullRecording:
     """Loads `source` in `precision` and answers every question in each of `arithmetics`; see `record`.
 
@@ -35,14 +38,14 @@ def record_full(
     prepared = prepare(source, config, questions)
     model, identity = _load(torch, transformers, source, config, precision)
     passed: dict[str, tuple[Passed, ...]] = {}
+    standin = Standin(torch, model, weights)
     for name in arithmetics:
-        model = model.float() if name == "f32" else model
-        place = folder / name
-        reference = Reference(torch, model, config, place, 0 if name == "bf16" else new_tokens)
-        with torch.inference_mode():
+        with standin.computing(name), torch.inference_mode():
+            count = 0 if name.startswith("bf16") else new_tokens
+            reference = Reference(torch, model, config, folder / name, count)
             passed[name] = tuple(_told(reference, one, name, progress) for one in prepared)
-    arithmetic = {"arithmetic_dtypes": [DTYPES[name] for name in arithmetics]}
-    return FullRecording({**identity, **arithmetic}, passed)
+    identity |= {"arithmetic_dtypes": [DTYPES[name] for name in arithmetics], **standin.described()}
+    return FullRecording(identity, passed, standin.differences)
 
 
 def prepare(source: Path, config: Mapping[str, Any], questions: Sequence[Asked]) -> list[Prepared]:

@@ -70,7 +70,7 @@ def check_known(
 
     The checkpoint is recognised by the id in provenance.json or, where there is none, by the geometry in
     config.json. Half-precision packages run as f32 twins, so that rounding of intermediates does not blur the
-    figures. Raises ParityError for a checkpoint the table does not have.
+    figures. Raises ParityError for a checkpoint the table does not have, and for a quantized package.
     """
     source, rows = read_table(table)
     known, matched_by = _recognised(package, rows)
@@ -106,6 +106,12 @@ def _subject(
     graph = read_graph(package / "decoder" if full else package)
     metadata = {item.key: item.value for item in graph.metadata_props}
     precision = metadata.get("cabochon.precision", "")
+    if precision not in TOLERANCES:
+        raise ParityError(
+            f"is {precision}: published answers are those of weights that were never in blocks",
+            at=str(package),
+            remedy="compare with the checkpoint: cabochon parity PACKAGE SOURCE; or measure: cabochon eval",
+        )
     how = "the package on onnxruntime CPU"
     if precision != "f32":
         how = f"the package's f32 twin ({precision} values widened) on onnxruntime CPU"

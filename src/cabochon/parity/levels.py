@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 
 from cabochon.parity.measures import Difference, Threshold, difference, top_two_margin, widest
 from cabochon.parity.prompts import Prompt
+from cabochon.parity.quality import Quality, quality
 from cabochon.parity.reference import Answer
+from cabochon.parity.replaced import INT8
 from cabochon.parity.subject import Subject
 
 __all__ = ["STRICT", "Compared", "Generated", "Trial", "followed", "generated", "halves", "run", "twice"]
@@ -18,7 +21,9 @@ STRICT = Threshold(
     cosine=1 - 1e-6,
     chosen="f32 against f32: every component within 1e-4 of the largest reference value",
 )
-CEILING = 0.1
+NONE: Mapping[str, Answer] = MappingProxyType({})
+CEILING, CEILING_8 = 0.1, 0.5
+"""The widest limits that are taken from noise; the second where kernels round what they multiply to int8."""
 
 
 @dataclass(frozen=True)
@@ -88,30 +93,42 @@ class Compared:
     logits: Difference
     hidden: Difference
     generated: Generated | None
+    quality: Quality | None = None
 
 
 def halves(how: str, arithmetic: str, own: Mapping[str, Answer], exact: Mapping[str, Answer]) -> Trial:
-    """A trial in half precision, its limits measured on the reference itself.
+    """A trial in an arithmetic that rounds, its limits measured on the reference itself.
 
-    The reference in half precision (`own`) differs from its f32 arithmetic on the same weights (`exact`) by
-    its rounding noise. A right package rounds as much, in other places; by the triangle inequality the two lie
-    within twice that noise.
+    The reference in half precision, or with what it multiplies rounded to int8 (`own`), differs from its f32
+    arithmetic on the same weights (`exact`) by its rounding noise. A right package rounds as much, in other places; by
+    the triangle inequality the two lie within twice that noise.
     """
     logits = {name: difference(own[name].logits, exact[name].logits) for name in own}
     hidden = [difference(own[name].hidden, exact[name].hidden) for name in own]
     noise = {name: found.relative * float(np.abs(exact[name].logits).max()) for name, found in logits.items()}
-    return Trial(how, arithmetic, twice(logits.values()), twice(hidden), noise)
+    return Trial(how, arithmetic, twice(logits.values(), arithmetic), twice(hidden, arithmetic), noise)
 
 
-def twice(noise: Iterable[Difference], over: str = "prompts") -> Threshold:
-    """Limits of twice what the reference's own rounding moves it by."""
+def twice(noise: Iterable[Difference], arithmetic: str, over: str = "prompts") -> Threshold:
+    """Limits of twice what the reference's own rounding in an arithmetic moves it by."""
     relative, angle = widest(noise)
+    ceiling = CEILING_8 if arithmetic.endswith(INT8) else CEILING
     return Threshold(
-        relative=min(2 * relative, CEILING),
+        relative=min(2 * relative, ceiling),
         cosine=float(np.cos(min(2 * angle, np.pi))),
         chosen="twice the distance of the reference from its own f32 arithmetic on the same weights, "
-        f"over all {over} ({relative:.3g} relative, {angle:.3g} rad), at most {CEILING}",
+        f"over all {over} ({relative:.3g} relative, {angle:.3g} rad), at most {ceiling}",
     )
+
+
+def settled(arithmetic: str, verdicts: Sequence[str]) -> bool:
+    """Whether generations in an arithmetic that rounds are those of the reference: none differs where it decides.
+
+    Half of them are equal as well, but where inputs of kernels are rounded to int8: that is one more number for every
+    32, and what it decides differently in 32 tokens of an untrained model is no fault.
+    """
+    equal = arithmetic.endswith(INT8) or 2 * verdicts.count("equal") >= len(verdicts)
+    return bool(verdicts) and "different" not in verdicts and equal
 
 
 def run(
@@ -120,13 +137,22 @@ def run(
     prompts: Sequence[Prompt],
     answers: Mapping[str, Answer],
     progress: Callable[[str], None] = lambda _: None,
+    originals: Mapping[str, Answer] = NONE,
 ) -> list[Compared]:
-    """Runs every prompt through the subject and compares it with the recorded answers."""
-    return [_compared(trial, subject, prompt, answers[prompt.name], progress) for prompt in prompts]
+    """Runs every prompt through the subject and compares it with the recorded answers, and with the original's."""
+    return [
+        _compared(trial, subject, prompt, answers[prompt.name], originals.get(prompt.name), progress)
+        for prompt in prompts
+    ]
 
 
 def _compared(
-    trial: Trial, subject: Subject, prompt: Prompt, answer: Answer, progress: Callable[[str], None]
+    trial: Trial,
+    subject: Subject,
+    prompt: Prompt,
+    answer: Answer,
+    original: Answer | None,
+    progress: Callable[[str], None],
 ) -> Compared:
     progress(f"{trial.how}: {prompt.name}")
     logits, hidden = subject.forward(prompt.ids)
@@ -136,6 +162,7 @@ def _compared(
         difference(logits, answer.logits),
         difference(hidden, answer.hidden),
         generated(subject, prompt.ids, answer.tokens, answer.margins, noise) if answer.tokens else None,
+        original and quality(logits, original.logits),
     )
 
 

@@ -4,7 +4,7 @@ Legend: B rows · S columns · H hidden · E soft tokens · V vocabulary.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -86,10 +86,14 @@ class Passed:
 
 @dataclass(frozen=True)
 class FullRecording:
-    """By arithmetic ("f32", "f16", "bf16"), what was passed for each question; `identity` says who did."""
+    """By arithmetic ("f32", "f16", "bf16"), what was passed for each question; `identity` says who did.
+
+    differences: by weight that was replaced, how far it is from the checkpoint's.
+    """
 
     identity: Mapping[str, Any]
     passed: Mapping[str, tuple[Passed, ...]]
+    differences: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def prompts(self) -> list[Prompt]:

@@ -7,19 +7,25 @@ tensors, so loading_info must be clean.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cabochon.errors import ParityError
+from cabochon.parity.dequantized import Dequantized
 from cabochon.parity.prompts import Prompt
+from cabochon.parity.replaced import INT8, Standin
 
-__all__ = ["DTYPES", "Answer", "Recording", "record"]
+__all__ = ["DTYPES", "WHOLE", "Answer", "Recording", "record"]
 
 CLASSES = {"gemma4_text": "Gemma4ForCausalLM", "gemma4": "Gemma4ForConditionalGeneration"}
-DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+FLOATS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+ROUNDED = ", and what is multiplied with weights in blocks rounded to int8 block by block"
+DTYPES = FLOATS | {f"{name}{INT8}": f"{dtype}{ROUNDED}" for name, dtype in FLOATS.items()}
+"""What each arithmetic is called where it is reported."""
+WHOLE = Dequantized()
 UNUSED = re.compile(r"layers\.(\d+)\.self_attn\.(k_proj|v_proj|k_norm)\.weight$")
 
 
@@ -39,10 +45,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Recording:
-    """Answers by arithmetic ("f32", "f16", "bf16") and prompt name; `identity` says who gave them."""
+    """Answers by arithmetic ("f32", "f16", "f32+int8" ...) and prompt name; `identity` says who gave them.
+
+    differences: by weight that was replaced, how far it is from the checkpoint's.
+    """
 
     identity: Mapping[str, Any]
     answers: Mapping[str, Mapping[str, Answer]]
+    differences: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def record(
@@ -55,31 +65,37 @@ def record(
     folder: Path,
     new_tokens: int,
     progress: Callable[[str], None] = lambda _: None,
+    weights: Dequantized = WHOLE,
 ) -> Recording:
     """Loads `source` in `precision` and answers every prompt in each of `arithmetics`.
 
-    Those are `precision` itself and "f32", last, on the same (rounded) weights. In bf16 no tokens are generated:
-    nothing is held to them.
+    Those are `precision` itself, with the rounding of kernels where there is any, and "f32", last, on the same
+    (rounded) weights. In bf16 no tokens are generated: nothing is held to them. `weights` stand in the place of the
+    checkpoint's.
     Arrays are written below `folder`, so that no model is in memory when packages are compared with them.
     Raises ParityError where torch or transformers is missing, the kind of model is unknown, or loading was
     not clean.
     """
     torch, transformers = _libraries()
     model, identity = _load(torch, transformers, source, config, precision)
+    standin = Standin(torch, model, weights)
     answers: dict[str, dict[str, Answer]] = {}
     for name in arithmetics:
-        model = model.float() if name == "f32" else model
         place = folder / name
         place.mkdir(parents=True)
         answers[name] = {}
-        for prompt in prompts:
-            progress(f"transformers {name}: {prompt.name}")
-            with torch.inference_mode():
+        with standin.computing(name), torch.inference_mode():
+            for prompt in prompts:
+                progress(f"transformers {name}: {prompt.name}")
                 answers[name][prompt.name] = _answer(
-                    torch, model, prompt, place, new_tokens if prompt.generates and name != "bf16" else 0
+                    torch,
+                    model,
+                    prompt,
+                    place,
+                    0 if name.startswith("bf16") or not prompt.generates else new_tokens,
                 )
-    arithmetic = {"arithmetic_dtypes": [DTYPES[name] for name in arithmetics]}
-    return Recording({**identity, **arithmetic}, answers)
+    identity |= {"arithmetic_dtypes": [DTYPES[name] for name in arithmetics], **standin.described()}
+    return Recording(identity, answers, standin.differences)
 
 
 def _libraries() -> tuple[Any, Any]:

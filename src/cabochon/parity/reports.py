@@ -4,20 +4,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cabochon.parity.levels import Compared, Generated, Trial
+from cabochon.parity.levels import Compared, Generated, Trial, settled
 from cabochon.parity.measures import Difference, Threshold
 from cabochon.parity.prompts import Prompt
+from cabochon.parity.quality import Quality
 from cabochon.parity.reference import DTYPES
+from cabochon.parity.replaced import INT8
 
-__all__ = ["generation", "hidden_states", "logits"]
+__all__ = ["generation", "hidden_states", "logits", "qualities"]
 
 Results = Sequence[tuple[Trial, Sequence[Compared]]]
-RULE = {
-    True: "every prompt generates the reference's tokens, token for token",
-    False: "no prompt is 'different' and at least half are 'equal'. 'tie' means: the reference's tokens were "
-    "fed to the end, and wherever the package would choose another, the reference's own top-2 margin is "
-    "below `noise`, by which its rounding moves a logit of this prompt: the dtype does not decide there",
-}
+TIE = (
+    ". 'tie' means: the reference's tokens were fed to the end, and wherever the package would choose another, the "
+    "reference's own top-2 margin is below `noise`, by which its rounding moves a logit of this prompt: the dtype does "
+    "not decide there"
+)
+
+
+def _rule(trial: Trial) -> str:
+    if trial.noise is None:
+        return "every prompt generates the reference's tokens, token for token"
+    half = "" if trial.arithmetic.endswith(INT8) else " and at least half are 'equal'"
+    return f"no prompt is 'different'{half}{TIE}"
 
 
 def logits(results: Results, facts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -47,6 +55,12 @@ def generation(results: Results, facts: Mapping[str, Any]) -> tuple[dict[str, An
     return _document("L5", "greedy generation, token for token", trials, facts), line
 
 
+def qualities(results: Results) -> list[tuple[str, list[tuple[Prompt, Quality]]]]:
+    """What every trial keeps of the original, where it was compared with that."""
+    rows = [(trial, [(c.prompt, c.quality) for c in found if c.quality]) for trial, found in results]
+    return [(trial.how.split(";")[0], row) for trial, row in rows if row]
+
+
 def _forward(
     level: str,
     what: str,
@@ -56,12 +70,17 @@ def _forward(
     row: Callable[[Difference], Any],
 ) -> tuple[dict[str, Any], str]:
     trials = [_forward_trial(trial, getattr(trial, part), found, part, row) for trial, found in results]
-    every: list[Difference] = [getattr(c, part) for trial, found in results if trial.logits for c in found]
+    judged = [(trial, found) for trial, found in results if trial.logits]
+    rounding = [(trial, found) for trial, found in judged if trial.arithmetic.endswith(INT8)]
+    exact = [(trial, found) for trial, found in judged if not trial.arithmetic.endswith(INT8)]
+    every: list[Difference] = [getattr(c, part) for _, found in exact or judged for c in found]
     relative, cosine = max(d.relative for d in every), min(min(d.cosines) for d in every)
     line = f"max relative difference {relative:.2e}, min cosine {cosine:.8f}"
     if part == "logits":
         positions = [same for d in every for same in d.agrees]
         line += f", top-1 agreement {sum(positions)} of {len(positions)} positions"
+    for _, found in rounding if exact else ():
+        line += f"; {_largest(found, part):.2e} where both round to int8"
     for trial, found in results:
         if not trial.logits:
             line += f"; {_largest(found, part):.2e} from the reference in {trial.arithmetic} arithmetic"
@@ -90,10 +109,9 @@ def _forward_trial(
 def _generation_trial(trial: Trial, found: Sequence[Compared]) -> dict[str, Any]:
     rows = [{**c.prompt.described(), **_generation_row(c.generated)} for c in found if c.generated]
     verdicts = [r["verdict"] for r in rows]
-    equal = verdicts.count("equal")
-    lenient = "different" not in verdicts and 2 * equal >= len(verdicts)
-    passed = bool(rows) and (equal == len(rows) if trial.noise is None else lenient)
-    return {**_head(trial), "rule": RULE[trial.noise is None], "passed": passed, "prompts": rows}
+    exact = bool(rows) and verdicts.count("equal") == len(rows)
+    passed = exact if trial.noise is None else settled(trial.arithmetic, verdicts)
+    return {**_head(trial), "rule": _rule(trial), "passed": passed, "prompts": rows}
 
 
 def _generation_row(g: Generated) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Legend: k steps of a round, V vocabulary, M the target's hidden size, C centroid
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -130,9 +130,11 @@ class Recorded:
     """Answers by arithmetic ("f32", "f16", "bf16") and prompt name; `identity` says who gave them.
 
     taken: how many centroids the drafter takes, None for a dense head. width: tokens proposed a round.
+    differences: by weight that was replaced, how far it is from the checkpoint's; those of the target as "target: ...".
     """
 
     identity: Mapping[str, Any]
     taken: int | None
     width: int
     answers: Mapping[str, Mapping[str, Assisted]]
+    differences: Mapping[str, float] = field(default_factory=dict[str, float])

@@ -30,9 +30,9 @@ class Subject:
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads or 0
-        for key, value in exactly(graph).items():
-            options.add_session_config_entry(key, value)
         try:
+            for key, value in exactly(graph).items():
+                options.add_session_config_entry(key, value)
             return cls(ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"]))
         except Exception as error:  # onnxruntime's exceptions share no base class but Exception
             raise ParityError(f"onnxruntime refuses the graph: {error}", at=str(graph)) from error

@@ -1,36 +1,33 @@
 """A drafter's package tried in every way it can be run, each beside the arithmetic it is compared with."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from cabochon.parity.assisting import Speculating, alone
+from cabochon.parity.built import Built
 from cabochon.parity.drafted import Answered, Round, Row, Trial
 from cabochon.parity.drafting import Chained, Drafts, Match, halved, match, replay, strict
 from cabochon.parity.levels import Generated, generated, halves
 from cabochon.parity.prompts import Prompt
+from cabochon.parity.quality import Quality, quality
 from cabochon.parity.rounds import Assisted, Recorded, Steps
 from cabochon.parity.subject import Subject
 from cabochon.parity.whole import Whole
 from cabochon.parity.widened import is_full, widen, widen_pair
 
-__all__ = ["TARGET", "Check"]
+__all__ = ["ROLES", "TARGET", "Check"]
 
 TARGET = "target"
 ROLES = {False: "drafter", True: "pair"}
-DIRECT = "the {what} itself on onnxruntime CPU"
-TWIN = (
-    "f32 twin of the {what} on onnxruntime CPU: its own graphs and bytes, every {precision} value widened to f32 "
-    "(exact); reference in f32 arithmetic on the weights it loaded in {precision}"
-)
-BESIDE = (
-    "f32 twin of the {what}; reference in bf16 arithmetic: mostly the reference's own rounding, not judged"
-)
 
 
 @dataclass(frozen=True)
 class Check:
-    """A package, what it is asked, and what the reference was heard to say."""
+    """A package, what it is asked, and what the reference was heard to say; the original checkpoints too, where the
+    package is quantized."""
 
     package: Path
     asked: Sequence[Prompt]
@@ -38,40 +35,38 @@ class Check:
     new_tokens: int
     threads: int | None
     progress: Callable[[str], None]
+    originals: Mapping[str, Assisted] = field(default_factory=dict[str, Assisted])
 
     @property
     def pair(self) -> bool:
         """True where the drafter has its target with it."""
         return (self.package / TARGET).is_dir()
 
-    def results(self, precision: str, twin: Path) -> list[tuple[Trial, list[Row]]]:
+    def results(self, how: Built, twin: Path) -> list[tuple[Trial, list[Row]]]:
         """Every trial with its rows, one after the other."""
-        return [(trial, self._rows(trial, place)) for trial, place in self._trials(precision, twin)]
+        return [(trial, self._rows(trial, place)) for trial, place in self._trials(how, twin)]
 
-    def _trials(self, precision: str, twin: Path) -> Iterator[tuple[Trial, Path]]:
-        """The package itself where a CPU can run it, its f32 twin for halves; where each lies."""
-        answers = self.recorded.answers
+    def _trials(self, how: Built, twin: Path) -> Iterator[tuple[Trial, Path]]:
+        """The package itself where a CPU can run it, its f32 twin where that rounds; where each lies."""
+        answers, own = self.recorded.answers, how.own
         limits = strict(answers["f32"].values())
-        if precision == "f32":
-            yield Trial(self._how(DIRECT, precision), "f32", limits, True, {}), self.package
+        if own == "f32":
+            yield Trial(how.direct, "f32", limits, True, {}), self.package
             return
-        if precision == "f16":
-            own, exact = ({name: a.answer for name, a in answers[p].items()} for p in ("f16", "f32"))
-            half = halved(answers["f16"].values(), self.recorded.taken)
-            noise = halves("", "f16", own, exact).noise or {}
-            yield Trial(self._how(DIRECT, precision), "f16", half, False, noise), self.package
+        if how.runs:
+            rough, exact = ({name: a.answer for name, a in answers[p].items()} for p in (own, "f32"))
+            half = halved(answers[own].values(), self.recorded.taken, own)
+            noise = halves("", own, rough, exact).noise or {}
+            yield Trial(how.direct, own, half, False, noise), self.package
         (widen_pair if self.pair else widen)(self.package, twin)
-        yield Trial(self._how(TWIN, precision), "f32", limits, True, {}), twin
-        if precision == "bf16":
-            yield Trial(self._how(BESIDE, precision), "bf16", None, False, {}), twin
-
-    def _how(self, text: str, precision: str) -> str:
-        return text.format(what=ROLES[self.pair], precision=precision)
+        yield Trial(how.twin, "f32", limits, True, {}), twin
+        if not how.runs:
+            yield Trial(how.beside, own, None, False, {}), twin
 
     def _rows(self, trial: Trial, place: Path) -> list[Row]:
         """The drafter by itself, the target by itself, then both together: no target is in memory twice."""
         answers, taken = self.recorded.answers[trial.arithmetic], self.recorded.taken
-        forced, chained = self._drafter(trial, place)
+        forced, chained, kept = self._drafter(trial, place)
         answered: dict[str, Answered] = {}
         if self.pair and trial.limits:
             plain = self._plain(trial, place)
@@ -83,25 +78,34 @@ class Check:
                 run, figures = both.answer(both.ids(prompt), self.recorded.width, self.new_tokens)
                 answered[prompt.name] = Answered(plain[prompt.name], run, figures, one)
         return [
-            Row(p, tuple(_rounds(one, forced[p.name], chained.get(p.name))), answered.get(p.name), one)
+            Row(
+                p,
+                tuple(_rounds(one, forced[p.name], chained.get(p.name))),
+                answered.get(p.name),
+                one,
+                kept.get(p.name),
+            )
             for p in self.asked
             for one in [answers[p.name]]
         ]
 
     def _drafter(
         self, trial: Trial, place: Path
-    ) -> tuple[dict[str, list[tuple[Match, Match]]], dict[str, list[Chained]]]:
-        """First steps and all steps of every round; of a drafter alone also the rounds on their own."""
+    ) -> tuple[dict[str, list[tuple[Match, Match]]], dict[str, list[Chained]], dict[str, Quality]]:
+        """First steps and all steps of every round; of a drafter alone also the rounds on their own; what is kept."""
         drafts, taken = Drafts.open(place / "model.onnx", threads=self.threads), self.recorded.taken
         forced: dict[str, list[tuple[Match, Match]]] = {}
         chained: dict[str, list[Chained]] = {}
+        kept: dict[str, Quality] = {}
         for prompt in self.asked:
             self.progress(f"{trial.how}: {prompt.name}")
+            if prompt.name in self.originals and self.originals[prompt.name].steps:
+                kept[prompt.name] = _quality(drafts, self.originals[prompt.name])
             one = self.recorded.answers[trial.arithmetic][prompt.name]
             forced[prompt.name] = [_forced(drafts, steps, taken) for steps in one.steps]
             if trial.limits and not self.pair:
                 chained[prompt.name] = list(alone(drafts, one, taken))
-        return forced, chained
+        return forced, chained, kept
 
     def _target(self, place: Path) -> Subject | Whole:
         if is_full(place):
@@ -117,6 +121,12 @@ class Check:
             noise = trial.noise.get(prompt.name, 0.0)
             found[prompt.name] = generated(subject, subject.ids(prompt), said.tokens, said.margins, noise)
         return found
+
+
+def _quality(drafts: Drafts, original: Assisted) -> Quality:
+    """All steps of the original at once: on its states, against its logits."""
+    ours = np.concatenate([replay(drafts, steps).logits for steps in original.steps])
+    return quality(ours, np.concatenate([steps.own.logits for steps in original.steps]))
 
 
 def _forced(drafts: Drafts, steps: Steps, taken: int | None) -> tuple[Match, Match]:

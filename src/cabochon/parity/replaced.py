@@ -1,0 +1,100 @@
+"""The reference on the weights of a quantized package, and with the rounding of its kernels.
+
+Both are put into transformers' model as it is: its formulas stay what they are.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+
+from cabochon.errors import ParityError
+from cabochon.parity.dequantized import HEAD, TABLE, Dequantized
+
+__all__ = ["INT8", "REPLACED", "Standin"]
+
+INT8 = "+int8"
+"""Behind the name of an arithmetic: what weights in blocks are multiplied with is rounded to int8, block by block."""
+REPLACED = (
+    "the checkpoint's, but those that the package has in blocks are what its own codes, scales and zero points stand "
+    "for, in float32; read from the bytes of its graphs, as the operators that read them are specified"
+)
+
+
+class Standin:
+    """A model whose weights are those of a package, where that has them in blocks.
+
+    differences: by weight, how far it is from the checkpoint's: root of the mean square, relative to the checkpoint's.
+    """
+
+    def __init__(self, torch: Any, model: Any, weights: Dequantized) -> None:
+        self._torch, self._model, self._weights = torch, model, weights
+        self.differences: dict[str, float] = {}
+
+    @contextmanager
+    def computing(self, arithmetic: str) -> Iterator[Any]:
+        """The model in an arithmetic: "f32", "f16", "f32+int8" ...
+
+        A model in halves that is asked for f32 stays f32; weights are put in again, as halves do not hold them.
+        """
+        torch, model = self._torch, self._model
+        if arithmetic.removesuffix(INT8) == "f32":
+            model.float()
+        with torch.no_grad():
+            self._put()
+        with ExitStack() as hooks:
+            for weight in self._weights.weights:
+                if arithmetic.endswith(INT8) and weight.rounding and weight.multiplied:
+                    module = self._module(HEAD if weight.name == TABLE else weight.name)
+                    hooks.callback(module.register_forward_pre_hook(_rounding(torch, weight.rounding)).remove)
+            yield model
+
+    def described(self) -> dict[str, Any]:
+        """Which weights it had, where they are not the checkpoint's."""
+        return {"weights": REPLACED, "replaced": self._weights.kinds} if self._weights.weights else {}
+
+    def _put(self) -> None:
+        shapes = {w.name: tuple(self._module(w.name).weight.shape) for w in self._weights.weights}
+        for name, values in self._weights.place(shapes):
+            module = self._module(name)
+            if name not in self.differences:
+                self.differences[name] = _apart(values, module.weight.float().numpy())
+            made = self._torch.from_numpy(np.ascontiguousarray(values)).to(module.weight.dtype)
+            if name == HEAD and module.weight is self._model.get_input_embeddings().weight:  # tied no longer
+                module.weight = self._torch.nn.Parameter(made, requires_grad=False)
+            else:
+                module.weight.copy_(made)
+
+    def _module(self, name: str) -> Any:
+        """The part of transformers' model whose `weight` has this name in a package."""
+        path = name.removesuffix(".weight")
+        for spelled in (path, path.replace("model.", "model.language_model.", 1)):
+            try:
+                return self._model.get_submodule(spelled)
+            except AttributeError:
+                continue
+        raise ParityError(
+            f"the package has a weight {name} in blocks; the reference has none of this name",
+            remedy="name the checkpoint this package was built from",
+        )
+
+
+def _apart(values: np.ndarray, own: np.ndarray) -> float:
+    size = float(np.linalg.norm(own))
+    return float(np.linalg.norm(values - own)) / size if size else float(np.abs(values).max(initial=0.0))
+
+
+def _rounding(torch: Any, block: int) -> Any:
+    """Rounds what a module is given, as a CPU kernel of accuracy level 4 does: by 1/127 of the largest of a block."""
+
+    def round_input(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        x = given[0]
+        width = x.shape[-1]
+        padded = torch.nn.functional.pad(x.float(), (0, -width % block))
+        blocks = padded.unflatten(-1, (-1, block))
+        scale = blocks.abs().amax(-1, keepdim=True) / 127
+        levels = torch.round(blocks / torch.where(scale > 0, scale, 1.0))
+        return ((levels * scale).flatten(-2)[..., :width].to(x.dtype), *given[1:])
+
+    return round_input
