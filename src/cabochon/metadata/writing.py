@@ -10,6 +10,7 @@ __all__ = ["Comments", "write"]
 
 _WIDTH = 120  # columns that a row of scalars may reach
 _DEEPEST = 64
+_SCALARS = frozenset({str, int, float, bool, type(None)})  # known without asking an abstract class, which takes longer
 
 Comments = Mapping[
     tuple[str | int, ...], Sequence[str]
@@ -69,10 +70,10 @@ class _Writer:
 
     def row(self, value: Any, path: tuple[str | int, ...]) -> str | None:
         """A scalar, or a container of scalars alone, on one line; None where lines are needed."""
-        if not isinstance(value, Mapping | list | tuple):
+        if not _nests(value):
             return _scalar(value, path)
         children = value.values() if isinstance(value, Mapping) else value
-        if path in self.commented or any(isinstance(child, Mapping | list | tuple) for child in children):
+        if path in self.commented or any(_nests(child) for child in children):
             return None
         if isinstance(value, Mapping):
             pairs = [f"{_key(k, (*path, k))}: {_scalar(v, (*path, k))}" for k, v in value.items()]
@@ -80,9 +81,13 @@ class _Writer:
         return "[" + ", ".join(_scalar(child, (*path, i)) for i, child in enumerate(value)) + "]"
 
 
+def _nests(value: Any) -> bool:
+    return type(value) not in _SCALARS and isinstance(value, Mapping | list | tuple)
+
+
 def _fits(value: Any, column: int) -> bool:
     """Whether a row that ends in `column` is short enough; scalars and empty containers have no other form."""
-    return column <= _WIDTH or not isinstance(value, Mapping | list | tuple) or not value
+    return column <= _WIDTH or not _nests(value) or not value
 
 
 def _key(key: Any, path: tuple[str | int, ...]) -> str:
