@@ -56,13 +56,13 @@ def evaluate(
             package, text, against=against, window=window, limit=limit, threads=threads, provider=provider,
             provider_options=read_provider_options(provider_option), progress=bar,
         )  # fmt: skip
-    if record:
-        keep(found)
+    kept = keep(found) if record else None
     if as_json:
         print_json(found.as_json())
     else:
         print_evaluation(found)
-        print(f"\n{found.package.package / 'evidence' / 'evaluation.json'}" if record else "", end="")
+        if kept:
+            print(f"\nkept in {found.package.package / kept}")
 
 
 class Bar:
@@ -99,20 +99,20 @@ def print_evaluation(found: "Evaluation") -> None:
 
 
 def print_sides(sides: "list[Figures]") -> None:
-    """One package a line."""
-    columns = ("package", "built as", "weights>", "bits a weight>", "loss>", "perplexity>")
+    """A column for each package: its path may take several lines, a figure may not."""
     rows = [
-        (
-            str(side.package),
-            f"{side.target} {side.precision}",
-            size(side.weights.nbytes),
-            "unknown" if side.weights.bits is None else f"{side.weights.bits:.2f}",
-            f"{side.loss:.5f}",
-            f"{side.perplexity:.4f}",
-        )
-        for side in sides
+        ("folder", *(str(side.package) for side in sides)),
+        ("built as", *(f"{side.target}, {side.precision}" for side in sides)),
+        ("weights", *(size(side.weights.nbytes) for side in sides)),
+        ("bits a weight", *(_bits(side) for side in sides)),
+        ("loss", *(f"{side.loss:.5f}" for side in sides)),
+        ("perplexity", *(f"{side.perplexity:.4f}" for side in sides)),
     ]
-    print_table(columns, rows)
+    print_table(("", "package>", "reference>")[: len(sides) + 1], rows)
+
+
+def _bits(side: "Figures") -> str:
+    return "unknown" if side.weights.bits is None else f"{side.weights.bits:.2f}"
 
 
 def print_divergence(found: "Divergence") -> None:

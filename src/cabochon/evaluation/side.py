@@ -54,7 +54,7 @@ class Side:
             raise RequestError(
                 f"windows of {length} tokens; {self.path} has {most} positions",
                 at="window",
-                remedy=f"ask for a window of at most {most - 1}",
+                remedy=f"ask for a window of at most {most}",
             )
 
     def logits(self, window: Sequence[int], number: int, chunk: int) -> Iterator[np.ndarray]:

@@ -15,16 +15,15 @@ _REMEDY = "give a UTF-8 text of at least two tokens"
 
 @dataclass(frozen=True)
 class Text:
-    """What is scored: its letters, the name of its file (None: there is none), SHA-256 of its UTF-8 bytes."""
+    """What is scored: its letters, the name of its file (None: there is none), SHA-256 of its UTF-8 bytes.
+
+    `at` is where errors say it is.
+    """
 
     content: str
     name: str | None
     sha256: str
-
-    @property
-    def at(self) -> str:
-        """What errors about it are about."""
-        return self.name or "text"
+    at: str
 
 
 def read_text(text: str | Path) -> Text:
@@ -33,20 +32,20 @@ def read_text(text: str | Path) -> Text:
     Raises RequestError for what cannot be read, is no UTF-8 or is empty.
     """
     if isinstance(text, str):
-        name, data = None, text.encode(errors="surrogatepass")
+        name, at, data = None, "text", text.encode(errors="surrogatepass")
     else:
-        name, data = text.name, _bytes(text)
+        name, at, data = text.name, str(text), _bytes(text)
     try:
         content = data.decode()
     except UnicodeDecodeError as error:
         raise RequestError(
             f"byte {error.start} is {data[error.start]:#04x}, which is no UTF-8; expected text",
-            at=str(text) if name else "text",
+            at=at,
             remedy=_REMEDY,
         ) from None
     if not content:
-        raise RequestError("empty; expected a text", at=str(text) if name else "text", remedy=_REMEDY)
-    return Text(content, name, hashlib.sha256(data).hexdigest())
+        raise RequestError("empty; expected a text", at=at, remedy=_REMEDY)
+    return Text(content, name, hashlib.sha256(data).hexdigest(), at)
 
 
 def _bytes(path: Path) -> bytes:
@@ -78,7 +77,9 @@ def cut(ids: Sequence[int], size: int, bos: int | None, limit: int | None, at: s
     fill a last window is left out, unless it would be the only one. Raises RequestError for fewer than two tokens.
     """
     if len(ids) < 2:
-        raise RequestError(f"{len(ids)} token; expected at least two", at=at, remedy=_REMEDY)
+        raise RequestError(
+            f"{len(ids)} token{'' if len(ids) == 1 else 's'}; expected at least two", at=at, remedy=_REMEDY
+        )
     head = [] if bos is None else [bos]
     length = size + 1 - len(head)
     count = max(1, len(ids) // length)

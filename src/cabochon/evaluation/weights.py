@@ -1,10 +1,10 @@
 """What the weights of a package take, and how many there are: read off its graphs, not off its promises."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +34,7 @@ def weigh(package: Path) -> Weights:
     """The weights of a package on disk. Of quantized ones provenance.json says how many parameters they hold."""
     ranges: dict[tuple[int, int, int], tuple[int, bool, int]] = {}
     for graph in [package / "model.onnx", *sorted(package.glob("*/model.onnx"))]:
-        if graph.is_file() and graph.parent.name != "target":  # the target of a pair is a package of its own
+        if graph.is_file() and graph.parent != package / "target":  # of a pair, a package of its own
             ranges |= dict(_ranges(graph))
     floats = all(is_float for _, is_float, _ in ranges.values())
     known = sum(elements for _, _, elements in ranges.values()) if floats else _stated(package)
@@ -68,17 +68,7 @@ def _elements(tensor: "onnx.TensorProto") -> int:
 def _stated(package: Path) -> int | None:
     """The parameters that provenance.json states of what is stored."""
     try:
-        said = json.loads((package / "provenance.json").read_text(encoding="utf-8"))
-        return sum(_parameters(said["build"]["stored"])) or None
-    except (OSError, ValueError, KeyError, TypeError):
+        count = json.loads((package / "provenance.json").read_text("utf-8"))["build"]["stored"]["parameters"]
+    except (OSError, ValueError, LookupError, TypeError):
         return None
-
-
-def _parameters(stored: Any) -> Iterator[int]:
-    """Every `parameters` within, however it is nested."""
-    inner = stored.items() if isinstance(stored, Mapping) else ((None, item) for item in stored)
-    for key, value in inner:
-        if key == "parameters":
-            yield int(value)
-        elif isinstance(value, Mapping | list):
-            yield from _parameters(value)
+    return count if isinstance(count, int) and count > 0 else None
