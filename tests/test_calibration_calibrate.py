@@ -28,7 +28,9 @@ def test_the_decoder_of_a_whole_checkpoint(tmp_path: Path, text: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
     checkpoint = open_checkpoint(TINY / "target")
     tensors = full_tensors(checkpoint.tensors, read_full_config(checkpoint.config)).used
+    assert found.mean_squares["lm_head.weight"] is found.mean_squares["model.embed_tokens.weight"]
     for name, mean in found.mean_squares.items():
+        name = name.replace("lm_head", "model.embed_tokens")
         assert mean.shape == (tensors[name].shape[1],) and np.all(mean > 0), name
     products = [
         n for n in tensors if n.startswith("model.layers.") and n.endswith(("_proj.weight", "_gate.weight"))

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cabochon import files
-from cabochon.calibration.collect import Statistics, collect
+from cabochon.calibration.collect import collect
 from cabochon.evaluation.text import read_text
 from cabochon.package import Progress, build
+from cabochon.recipes.statistics import Statistics
 
 __all__ = ["calibrate"]
 

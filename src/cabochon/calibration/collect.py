@@ -1,33 +1,18 @@
 """The f32 package run over a text: the mean square of every input channel of every weight that is multiplied with."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from cabochon.calibration.session import Windows, products, read_graph, read_windows
+from cabochon.calibration.session import Run, keep_needed, products, read_graph, read_windows
 from cabochon.errors import PackageError
+from cabochon.gemma4.names import HEAD, TABLE
+from cabochon.recipes.statistics import Statistics
 from cabochon.runtime.folder import open_folder
 
-__all__ = ["Statistics", "collect"]
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """`mean_squares`: by name of the weight, f32 [input channels]; a table that is the head too has those of the last
-    hidden state, one that is only looked up has none.
-
-    `text`, `sha256`: name of the file and digest of what was read; `tokens` of it were fed, in `windows` behind <bos>
-    each.
-    """
-
-    mean_squares: Mapping[str, np.ndarray]
-    text: str
-    sha256: str
-    tokens: int
-    windows: int
+__all__ = ["collect"]
 
 
 def collect(
@@ -47,10 +32,10 @@ def collect(
     folder = open_folder(package)
     model, (said, windows) = read_graph(folder), read_windows(folder, Path(text), limit)
     weights = _sums_alone(model.graph)
-    run, names = Windows(model, folder.path, threads), list(weights)
+    run, names = Run(model, folder.path, threads), list(weights)
     sums = [np.zeros(1)] * len(names)
     for done, ids in enumerate(windows.ids, 1):
-        sums = [a + b for a, b in zip(sums, run(ids, names), strict=True)]
+        sums = [a + b for a, b in zip(sums, run.window(ids, names), strict=True)]
         progress(done, len(windows.ids))
     means = _means(weights, sums, sum(map(len, windows.ids)))
     return Statistics(means, said.name or "", said.sha256, windows.scored, len(windows.ids))
@@ -70,19 +55,8 @@ def _sums_alone(graph: onnx.GraphProto) -> dict[str, list[str]]:
         graph.node.append(onnx.helper.make_node("ReduceSumSquare", [value, axes.name], [name], keepdims=0))
         width = [shapes[weights[0]][1]]
         graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, width))
-    _keep_needed(graph)
+    keep_needed(graph)  # not the head's: its logits are the largest values of all
     return sums
-
-
-def _keep_needed(graph: onnx.GraphProto) -> None:
-    """Drop the nodes that no output needs: the head's, whose logits are the largest values of all."""
-    wanted, kept = {output.name for output in graph.output}, list[onnx.NodeProto]()
-    for node in reversed(graph.node):
-        if wanted.intersection(node.output):
-            wanted.update(node.input)
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
 
 
 def _means(
@@ -96,4 +70,4 @@ def _means(
                 "it is multiplied with what is no finite number: the model is broken", at=names[0]
             )
         found |= dict.fromkeys(names, mean)
-    return found
+    return {HEAD: found[TABLE], **found} if TABLE in found else found

@@ -1,6 +1,6 @@
 """The graph of an f32 text package, changed in memory and run on windows of tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +8,12 @@ import onnx
 import onnxruntime as ort
 
 from cabochon.errors import PackageError
-from cabochon.evaluation.text import WINDOW, Text, cut, read_text
-from cabochon.evaluation.text import Windows as Cut
+from cabochon.evaluation.text import WINDOW, Text, Windows, cut, read_text
 from cabochon.runtime.folder import Folder
 from cabochon.runtime.session import peek
 from cabochon.runtime.tokens import Tokens
 
-__all__ = ["Windows", "products", "read_graph", "read_windows"]
+__all__ = ["Run", "keep_needed", "products", "read_graph", "read_windows"]
 
 _NEEDED = {"target": "default", "precision": "f32"}
 
@@ -35,7 +34,7 @@ def read_graph(folder: Folder) -> onnx.ModelProto:
     return onnx.load_model(folder.graph, load_external_data=False)
 
 
-def read_windows(folder: Folder, path: Path, limit: int | None) -> tuple[Text, Cut]:
+def read_windows(folder: Folder, path: Path, limit: int | None) -> tuple[Text, Windows]:
     """A text, and its tokens in windows of 511 behind <bos>; what looks like a control token is letters.
 
     Raises RequestError for a text that is none, PackageError for a package without a tokenizer.
@@ -56,8 +55,19 @@ def products(graph: onnx.GraphProto) -> dict[str, list[str]]:
     return found
 
 
-class Windows:
-    """Runs a graph on the CPU for one window at a time, from empty caches."""
+def keep_needed(graph: onnx.GraphProto, given: Iterable[str] = ()) -> None:
+    """Drop the nodes that no output needs, where some values are `given`."""
+    wanted, kept = {output.name for output in graph.output}.difference(given), list[onnx.NodeProto]()
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            wanted.update(set(node.input).difference(given))
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+
+
+class Run:
+    """A graph on the CPU, which is run for one window at a time."""
 
     def __init__(
         self,
@@ -85,8 +95,11 @@ class Windows:
         }
         self._empty = {name: np.zeros((1, s[1], 0, s[3]), np.float32) for name, s in caches.items()}
 
-    def __call__(self, ids: Sequence[int], fetched: Sequence[str]) -> list[np.ndarray]:
-        """The outputs `fetched` of one row of tokens."""
+    def window(self, ids: Sequence[int], fetched: Sequence[str]) -> list[np.ndarray]:
+        """The outputs `fetched` of one row of tokens, from empty caches."""
         row = np.array([ids], np.int64)
-        feeds = {**self._empty, "input_ids": row, "attention_mask": np.ones_like(row)}
-        return [np.asarray(array) for array in self._session.run(fetched, feeds)]
+        return self.once({**self._empty, "input_ids": row, "attention_mask": np.ones_like(row)}, fetched)
+
+    def once(self, feeds: Mapping[str, np.ndarray], fetched: Sequence[str]) -> list[np.ndarray]:
+        """The outputs `fetched` of these inputs."""
+        return [np.asarray(array) for array in self._session.run(fetched, dict(feeds))]
