@@ -38,7 +38,7 @@ def build(
     model: Literal["text", "full", "drafter"] = "text",
     assistant: str | Path | None = None,
     target: str = "default",
-    precision: str = "f16",
+    precision: str | Path = "f16",
     revision: str | None = None,
     assistant_revision: str | None = None,
     weights: Literal["copy", "link"] = "copy",
@@ -54,6 +54,7 @@ def build(
     "drafter" for an assistant. With `assistant`, the checkpoint of one, `out` becomes a pair: the drafter, and the
     package of `source` within it, in `target/`. `source` may then be a text or full package that was built already.
 
+    `precision` says how weights are stored: a name of the table, or the path of a recipe, a TOML file.
     `weights="link"` makes the checkpoint's own files part of the package, as hard links, where the bytes are
     the same, and copies the rest; of a package that was built already it links every file. `license` counts where the
     source says nothing. `allow_missing` names what may be absent: "tokenizer", "generation_config", "chat_template".
@@ -72,7 +73,7 @@ def build(
     else:
         parts = Parts(source, KINDS[model], assistant, revision, assistant_revision)
         nbytes, said, linked = fill_pair(parts, out, asked, told)
-    return Built(out, target, precision, nbytes, time.monotonic() - started, said, linked)
+    return Built(out, target, asked.precision.name, nbytes, time.monotonic() - started, said, linked)
 
 
 def _check(model: str, assistant: str | Path | None, asked: Order) -> None:

@@ -43,7 +43,7 @@ class Kind:
     `needed`: what `side_files` knows of that a checkpoint must have. `read`, `tensors` and `weights` are those of
     `cabochon.gemma4`, the weights by the folder of their graph, "" for the package's own; `head_sizes` are the ones
     that a target must be able to carry. `spelling` names the module and the class that says what a package of this kind
-    holds.
+    holds. `component`: what the addresses of its weights begin with, but for those of towers.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Kind:
     weights: Callable[[Any, Mapping[str, Tensor], Target, Precision], Mapping[str, tuple[Weight, ...]]]
     head_sizes: Callable[[Any], list[int]]
     spelling: str
+    component: str = "decoder"
 
     @property
     def described(self) -> "Described[Any]":
@@ -105,5 +106,6 @@ DRAFTER = Kind(
     _drafter_weights,
     _drafter_heads,
     "drafter_package.DrafterPackage",
+    "drafter",
 )
 KINDS = {kind.name: kind for kind in (TEXT, FULL, DRAFTER)}

@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cabochon.dialects import TARGETS, Target
 from cabochon.errors import PackageError, TargetError
-from cabochon.recipes import PRECISIONS, Precision
+from cabochon.recipes import Precision
+from cabochon.recipes.recipe_file import find_precision
 
 __all__ = ["Order", "order"]
 
@@ -27,18 +29,21 @@ class Order:
 
 def order(
     target: str,
-    precision: str,
+    precision: str | Path,
     weights: str,
     license: str | None,
     allow_missing: Collection[str],
     logits_to_keep: int,
     command: Sequence[str] | None,
 ) -> Order:
-    """Raises TargetError for what no target carries, PackageError for an option that means nothing."""
-    for what, name, known in (("target", target, TARGETS), ("precision", precision, PRECISIONS)):
-        if name not in known:
-            raise TargetError(f"unknown {what} {name!r}; expected one of {', '.join(known)}")
-    stored = PRECISIONS[precision].on(TARGETS[target].storage)
+    """`precision`: a name of the table, or the path of a recipe.
+
+    Raises TargetError for what no target carries, ConfigError for a recipe that is not understood, PackageError for an
+    option that means nothing.
+    """
+    if target not in TARGETS:
+        raise TargetError(f"unknown target {target!r}; expected one of {', '.join(TARGETS)}")
+    stored = find_precision(precision).on(TARGETS[target].storage)
     TARGETS[target].require(stored.activations, (), stored.methods)
     if weights not in ("copy", "link"):
         raise PackageError(f"weights is {weights!r}; expected 'copy' or 'link'")

@@ -15,6 +15,7 @@ from cabochon.package.license import License, find_license
 from cabochon.package.order import Order
 from cabochon.package.side_files import require, travelling
 from cabochon.recipes import Weight
+from cabochon.recipes.recipe_file import require_applicable
 
 __all__ = ["Prepared", "copied", "prepare"]
 
@@ -63,6 +64,7 @@ def prepare(source: str | Path, kind: Kind, order: Order, revision: str | None, 
     precision = order.precision
     order.target.require(precision.activations, kind.head_sizes(config), precision.methods)
     tensors = kind.tensors(checkpoint.tensors, config)
+    require_applicable(precision, tensors.used, kind.component)
     licensed = find_license(checkpoint.files, order.license)
     recipes = kind.weights(config, tensors.used, order.target, precision)
     return Prepared(kind, order, checkpoint, config, tensors, licensed, recipes, absent)

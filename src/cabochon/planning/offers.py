@@ -46,11 +46,6 @@ class Offer:
         """The layers of the model."""
         return self.config if isinstance(self.config, TextConfig) else self.config.text
 
-    @property
-    def component(self) -> str:
-        """What the weights are called after that are no tower's."""
-        return "drafter" if self.kind is DRAFTER else "decoder"
-
     @cached_property
     def alike(self) -> dict[str, str]:
         """By the name of each tensor that of the first that is like it in all but the number of its layer."""

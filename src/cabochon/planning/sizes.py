@@ -86,7 +86,7 @@ def weights(offer: Offer, target: Target, precision: Precision) -> Weights:
     for all that are like it."""
     distinct = {name: offer.tensors[name] for name in dict.fromkeys(offer.alike.values())}
     found = offer.kind.weights(offer.config, distinct, target, precision)
-    return {name or offer.component: tuple(_of_all(offer, stored)) for name, stored in found.items()}
+    return {name or offer.kind.component: tuple(_of_all(offer, stored)) for name, stored in found.items()}
 
 
 def _of_all(offer: Offer, stored: Iterable[Weight]) -> Iterator[Sized]:

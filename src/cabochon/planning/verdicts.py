@@ -70,7 +70,7 @@ def _idle(parts: list[Offer], precision: Precision) -> str:
     """What rule of a recipe fits nothing, for which it is refused; "" where all do."""
     try:
         for part in parts:
-            require_applicable(precision, part.tensors, part.component)
+            require_applicable(precision, part.tensors, part.kind.component)
     except ConfigError as error:
         return f"{error.at}: {error.message}"
     return ""
