@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+import cabochon
 from cabochon.checkpoint import Tensor
-from cabochon.dialects import TARGETS
+from cabochon.dialects import TARGETS, Target
 from cabochon.errors import ConfigError, TargetError
+from cabochon.planning.offers import offers
+from cabochon.planning.opened import open_config
 from cabochon.recipes import PRECISIONS, Rule
 from cabochon.recipes.recipe_file import (
     addresses,
@@ -19,6 +22,8 @@ from cabochon.recipes.recipe_file import (
     written,
 )
 
+DOCS = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text("utf-8")
+TINY = Path(__file__).parent / "data" / "tiny"
 MINE = """
 name = "mine"
 activations = "f16"
@@ -233,3 +238,67 @@ def test_no_table_is_stored_in_nf4(tmp_path: Path) -> None:
     float_tables = '[[rules]]\nweights = "*/embed_tokens*"\nmethod = "float"\n'
     found = open_recipe(recipe(tmp_path, 'name = "mine"\n' + nf4 + float_tables))
     require_applicable(found, TENSORS, "decoder")
+
+
+# docs/recipes.md
+
+
+def test_the_recipe_of_the_docs_is_built(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
+    path = recipe(tmp_path, example)
+    built = cabochon.build(TINY / "text", tmp_path / "out", precision=path, license="apache-2.0")
+    assert built.precision == "mine"
+    said = json.loads((built.path / "provenance.json").read_text())["build"]
+    asked = open_recipe(path).on(TARGETS["default"].storage)
+    assert (said["precision"], said["dtype"]) == ("mine", "float16")
+    assert said["recipe"] == written(asked.rules)
+    stored = {f"{row['component']}/{row['role']}": row["precision"] for row in said["stored"]["weights"]}
+    assert stored["decoder/mlp.down_proj"] == "8 bits in blocks of 64, asymmetric, round"
+    assert stored["decoder/mlp.up_proj"] == "4 bits in blocks of 32, asymmetric, k-quant"
+    assert stored["decoder/embed_tokens"] == stored["decoder/input_layernorm"] == "f16"
+    assert stored["decoder/lm_head"] == "4 bits in blocks of 32, asymmetric, k-quant"
+    again = {"name": said["precision"], "activations": "f16", "rules": said["recipe"]}
+    assert read_recipe(again, "provenance.json").rules == asked.rules
+
+
+def test_a_recipe_that_fits_nothing_builds_nothing(tmp_path: Path) -> None:
+    path = recipe(tmp_path, MINE.replace("decoder/mlp.down_proj", "decoder/mlp.down"))
+    with pytest.raises(ConfigError, match="fits no weight"):
+        cabochon.build(TINY / "text", tmp_path / "out", precision=path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_docs_have_the_table_of_what_is_shipped() -> None:
+    lines = list[str]()
+    for precision in filter(lambda one: one.quantized, PRECISIONS.values()):
+        for i, rule in enumerate(precision.rules):
+            lines.append(f"| {'' if i else f'`{precision.name}` '}| `{rule.weights}` | {in_words(rule)} |")
+    assert "\n".join(lines) in DOCS
+
+
+def in_words(rule: Rule) -> str:
+    if not rule.method:
+        return "float"
+    points = {None: ", zero points by target", True: ", symmetric", False: ", asymmetric"}[rule.symmetric]
+    said = f"{rule.bits} bits in blocks of {rule.block}, {rule.method}"
+    return said if rule.method == "nf4" else said + points
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_the_docs_say_what_targets_have(target: Target) -> None:
+    storage = target.storage
+    way = "[in, out], for D" if storage.across else "[out, in], for M"
+    line = f"| `{target.name}` | {storage.activations} | {'no' if storage.symmetric else 'yes'} | {way}"
+    assert line in DOCS
+
+
+def test_the_docs_have_every_address() -> None:
+    found = dict[str, set[str]]()
+    for name in ("e2b", "e2b-assistant", "31b-assistant"):
+        config = open_config(Path(__file__).parent / "data" / "geometries" / f"{name}.json")
+        for offer in offers(config):
+            for one in addresses(offer.tensors, offer.kind.component):
+                component, _, role = one.partition("/")
+                found.setdefault(component, set()).add(role)
+    for component, roles in found.items():
+        assert f"| `{component}` | {' '.join(f'`{role}`' for role in sorted(roles))} |" in DOCS
