@@ -1,6 +1,7 @@
 """Fixtures of all rooms."""
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
-    """Built packages and loaded models by (source, target, precision); see tests/packages.py."""
-    return Packages(tmp_path_factory.mktemp("packages"))
+    """Built packages, which the workers of a run share, and loaded models by (source, target, precision); see
+    tests/packages.py."""
+    own = tmp_path_factory.getbasetemp()
+    root = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "packages"
+    root.mkdir(exist_ok=True)
+    return Packages(root)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,11 @@
-"""Packages that many tests run: built once a session from the tiny checkpoints and the miniature."""
+"""Packages that many tests run: built once a run, for all of its workers, from the tiny checkpoints and the miniature.
 
+Nobody writes into one: a test that changes a package takes a copy.
+"""
+
+import fcntl
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,32 +41,44 @@ class Packages:
 
     def __call__(self, source: str = "tiny", target: str = "default", precision: str = "f32") -> Path:
         out = self.root / f"{source}-{target}-{precision}"
-        if not out.exists():
-            said: dict[str, Any] = {"target": target, "precision": precision, "license": "apache-2.0"}
-            if source in DRAFTERS:
-                cabochon.build(DRAFTERS[source], out, model="drafter", **said)
-            elif source in PAIRS:
-                name, drafter = PAIRS[source]
-                built = self(name, target, precision)
-                cabochon.build(built, out, assistant=DRAFTERS[drafter], **said)
-            elif source in FULL:
-                cabochon.build(self.whole(source), out, model="full", **said)
-            else:
-                cabochon.build(SOURCES[source], out, **said)
+        with alone(out):
+            if not out.exists():
+                self._build(out, source, target=target, precision=precision, license="apache-2.0")
         return out
+
+    def _build(self, out: Path, source: str, **said: Any) -> None:
+        if source in DRAFTERS:
+            cabochon.build(DRAFTERS[source], out, model="drafter", **said)
+        elif source in PAIRS:
+            name, drafter = PAIRS[source]
+            built = self(name, said["target"], said["precision"])
+            cabochon.build(built, out, assistant=DRAFTERS[drafter], **said)
+        elif source in FULL:
+            cabochon.build(self.whole(source), out, model="full", **said)
+        else:
+            cabochon.build(SOURCES[source], out, **said)
 
     def whole(self, source: str) -> Path:
         """The checkpoint with towers that a full package is built from."""
         if source == "tiny-full":
             return TINY / "target"
         folder = self.root / f"{source}-checkpoint"
-        if not folder.exists():
-            from full_graphs import big
+        with alone(folder):
+            if not folder.exists():
+                from full_graphs import big
 
-            big(folder, BIG_SEED)
+                big(folder, BIG_SEED)
         return folder
 
     def _model(
         self, source: str = "tiny", target: str = "default", precision: str = "f32"
     ) -> "cabochon.runtime.Model":
         return cabochon.load(self(source, target, precision), threads=1, provider="cpu")
+
+
+@contextmanager
+def alone(out: Path) -> Generator[None]:
+    """One worker at a time makes `out`; the others find it made."""
+    with out.with_name(f"{out.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

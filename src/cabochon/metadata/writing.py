@@ -10,7 +10,9 @@ __all__ = ["Comments", "write"]
 
 _WIDTH = 120  # columns that a row of scalars may reach
 _DEEPEST = 64
-_SCALARS = frozenset({str, int, float, bool, type(None)})  # known without asking an abstract class, which takes longer
+_SCALARS = frozenset(
+    {str, int, float, bool, type(None)}
+)  # known without asking an abstract class, which takes longer
 
 Comments = Mapping[
     tuple[str | int, ...], Sequence[str]
