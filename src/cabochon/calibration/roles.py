@@ -12,7 +12,7 @@ from cabochon.calibration.session import products
 from cabochon.dialects import TARGETS
 from cabochon.gemma4.names import HEAD, LAYERS_TABLE, TABLE
 from cabochon.packing import Scheme, pack, unpack
-from cabochon.recipes import Precision
+from cabochon.recipes import Precision, Table
 from cabochon.recipes.addresses import address
 from cabochon.runtime.folder import Folder
 
@@ -64,22 +64,38 @@ def _nbytes(rows: int, columns: int, scheme: Scheme) -> int:
 
 
 def groups(graph: onnx.GraphProto, folder: Folder, precision: Precision) -> list[Group]:
-    """What `precision` puts into blocks on a CPU, role by role."""
+    """What `precision` puts into blocks on a CPU, role by role.
+
+    A tied head that it stores otherwise than the look-up becomes a weight of its own in `graph`.
+    """
+    stored = precision.on(TARGETS["default"].storage).fitted("decoder", {})
+    if stored.scheme(HEAD) != stored.scheme(TABLE):
+        _untie(graph)
     multiplied = {name for names in products(graph).values() for name in names}
     tensors = {t.name: t for t in graph.initializer if t.name in {*multiplied, TABLE, LAYERS_TABLE}}
-    tied = HEAD not in tensors
-    stored = precision.on(TARGETS["default"].storage).fitted("decoder", {TABLE: tied, LAYERS_TABLE: False})
-    found = dict[tuple[str, ...], Group]()
+    width = folder.text_config.get("hidden_size_per_layer_input") or 0
+    tables = {TABLE: Table(tensors[TABLE].dims[1], TABLE in multiplied), LAYERS_TABLE: Table(width, False)}
+    stored, found = stored.fitted("decoder", tables), dict[tuple[str, ...], Group]()
     for name, tensor in tensors.items():
         scheme = stored.scheme(name)
         if scheme is None:
             continue
-        both = (address(HEAD, "decoder"),) if name == TABLE and tied else ()
+        both = (address(HEAD, "decoder"),) if name == TABLE and TABLE in multiplied else ()
         key = (address(name, "decoder"), *both)
         before = found[key].tensors if key in found else {}
-        width = folder.text_config["hidden_size_per_layer_input"] if name == LAYERS_TABLE else None
-        found[key] = Group(key, scheme, {**before, name: tensor}, width, name not in multiplied)
+        split = width if name == LAYERS_TABLE else None
+        found[key] = Group(key, scheme, {**before, name: tensor}, split, name not in multiplied)
     return list(found.values())
+
+
+def _untie(graph: onnx.GraphProto) -> None:
+    """Let a head that is the table be read under a name of its own."""
+    for node in graph.node:
+        if node.op_type == "FusedMatMul" and node.input[1] == TABLE:
+            node.input[1] = HEAD
+            head = graph.initializer.add()
+            head.CopyFrom(next(tensor for tensor in graph.initializer if tensor.name == TABLE))
+            head.name = HEAD
 
 
 def rounded(
@@ -93,7 +109,7 @@ def rounded(
         values = _values(tensor, folder)[rows]
         found[name] = np.zeros(tuple(tensor.dims), np.float32)
         flat = values.reshape(-1, group.width or values.shape[1])
-        packed = pack(flat, group.scheme, importance.get(name))
+        packed = pack(flat, group.scheme, None if group.scattered else importance.get(name))
         found[name][rows] = unpack(packed, group.scheme, flat.shape[1]).reshape(values.shape)
     return found
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,6 +35,7 @@ class Role:
 
     addresses: tuple[str, ...]
     stored: str
+    bits: int
     parameters: int
     nbytes: int
     more: int
@@ -51,6 +53,23 @@ class Role:
     def harm(self) -> float:
         """Divergence that a million bytes would save; 0 where 8 bits take no more."""
         return self.divergence / self.more * 1e6 if self.more else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "weights": list(self.addresses),
+            "stored": self.stored,
+            "bits": self.bits,
+            "parameters": self.parameters,
+            "bytes": self.nbytes,
+            "bytes_more_at_8_bits": self.more,
+            "loss": self.loss,
+            "perplexity": self.perplexity,
+            "kl_mean": self.divergence,
+            "kl_error": self.divergence_error,
+            "top1_agreement": self.agreement,
+            "kl_per_megabyte": self.harm,
+        }
 
 
 @dataclass(frozen=True)
@@ -71,6 +90,19 @@ class Sensitivity:
     def perplexity(self) -> float:
         """exp(loss) of f32."""
         return math.exp(self.loss)
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain data, for `--json`."""
+        return {
+            "package": str(self.package),
+            "precision": self.precision,
+            "text": {"name": self.text, "sha256": self.sha256},
+            "windows": self.windows,
+            "scored_tokens": self.scored,
+            "calibrated": self.calibrated,
+            "f32": {"loss": self.loss, "perplexity": self.perplexity},
+            "roles": [role.as_json() for role in self.roles],
+        }
 
 
 def sensitivity(
@@ -114,7 +146,7 @@ def sensitivity(
 
 
 class _Reference:
-    """The f32 package on windows: its last hidden states are kept, and make its logits again when they are asked for."""
+    """The f32 package on windows: its last hidden states are kept, and make its logits whenever they are asked for."""
 
     def __init__(
         self,
@@ -158,6 +190,6 @@ def _head(model: onnx.ModelProto, hidden: str) -> onnx.ModelProto:
 def _role(group: Group, its: Scores) -> Role:
     error = its.divergence.std() / math.sqrt(len(its.divergence))
     return Role(
-        group.addresses, str(group.scheme), group.parameters, group.nbytes, group.more, float(its.losses.mean()),
-        float(its.divergence.mean()), float(error), float(its.agrees.mean()),
+        group.addresses, str(group.scheme), group.scheme.bits, group.parameters, group.nbytes, group.more,
+        float(its.losses.mean()), float(its.divergence.mean()), float(error), float(its.agrees.mean()),
     )  # fmt: skip

@@ -21,6 +21,7 @@ from cabochon.cli.parity import parity
 from cabochon.cli.plan import plan
 from cabochon.cli.probe import probe
 from cabochon.cli.run import run
+from cabochon.cli.sensitivity import sensitivity
 from cabochon.cli.validate import validate
 from cabochon.errors import CabochonError
 
@@ -52,7 +53,7 @@ def cabochon(
     """Turn a Gemma 4 checkpoint into an ONNX package, and run it."""
 
 
-for command in (plan, build, run, chat, bench, validate, parity, probe, compare, demo):
+for command in (plan, build, run, chat, bench, validate, parity, probe, compare, sensitivity, demo):
     app.command()(command)
 app.command("eval")(evaluate)
 app.command("list")(list_rows)
