@@ -70,6 +70,45 @@ def test_what_is_multiplied(tmp_path: Path, bits: int, symmetric: bool, level: i
     np.testing.assert_array_equal(found.values(), expected)
 
 
+def rounded(x: np.ndarray, block: int) -> np.ndarray:
+    """Levels of 1/127 of the largest of each block."""
+    blocks = np.pad(x, [(0, 0), (0, -x.shape[1] % block)]).reshape(len(x), -1, block)
+    scale = np.abs(blocks).max(-1, keepdims=True) / np.float32(127)
+    return (np.rint(blocks * (1 / scale)) * scale).reshape(len(x), -1)[:, : x.shape[1]]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_what_a_kernel_rounds(tmp_path: Path, bits: int, rows: int) -> None:
+    """At accuracy level 4: to int8, in the blocks of the weight. The reference is given the same (`replaced`)."""
+    given = blocks(bits, False)
+    node = helper.make_node(
+        "MatMulNBits", ["x", *given], ["y"], domain="com.microsoft", K=K, N=N, bits=bits, block_size=BLOCK,
+        accuracy_level=4,
+    )  # fmt: skip
+    x = RNG.standard_normal((rows, K)).astype(np.float32)
+    (found,) = read_blocks(save(tmp_path, node, given, {"x": x}))
+    y, weight = run(tmp_path, {"x": x}), found.values().T
+    size = np.abs(x @ weight).max()
+    assert np.abs(y - rounded(x, BLOCK) @ weight).max() < 1e-6 * size
+    assert np.abs(y - x @ weight).max() > 1e-4 * size
+
+
+@pytest.mark.parity
+def test_the_reference_rounds_as_a_kernel() -> None:
+    import torch
+
+    from cabochon.parity.replaced import _rounding
+
+    x = RNG.standard_normal((5, K)).astype(np.float32)
+    x[2] = 0
+    (found,) = _rounding(torch, BLOCK)(None, (torch.tensor(x),))
+    x[2] = 1
+    expected = rounded(x, BLOCK)
+    expected[2] = 0
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_what_is_looked_up(tmp_path: Path, bits: int, symmetric: bool) -> None:

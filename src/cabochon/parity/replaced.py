@@ -94,7 +94,7 @@ def _rounding(torch: Any, block: int) -> Any:
         padded = torch.nn.functional.pad(x.float(), (0, -width % block))
         blocks = padded.unflatten(-1, (-1, block))
         scale = blocks.abs().amax(-1, keepdim=True) / 127
-        levels = torch.round(blocks / torch.where(scale > 0, scale, 1.0))
+        levels = torch.round(blocks * torch.where(scale > 0, 1 / scale, 0.0))  # by the inverse, as there
         return ((levels * scale).flatten(-2)[..., :width].to(x.dtype), *given[1:])
 
     return round_input

@@ -22,7 +22,7 @@ __all__ = ["exactly", "is_drafter", "is_full", "read_graph", "widen", "widen_ful
 BLOCK = 1 << 22  # elements
 ALIGNMENT = 4096
 TYPE_ATTRIBUTES = {("Cast", "to")}
-TWIN = "cabochon.twin"
+TWIN = "exact_twin"
 ACCURACY = "session.qdq_matmulnbits_accuracy_level"
 """onnxruntime: of the kernels that it fuses from DequantizeLinear and MatMul; 4, its default, is int8."""
 
@@ -58,7 +58,7 @@ def widen(package: Path, folder: Path, name: str = "model.onnx") -> Path:
                     data.widen(tensor)
                 else:
                     _widen_inline(tensor)
-    model.metadata_props.append(onnx.StringStringEntryProto(key=TWIN, value="f32"))
+    model.metadata_props.append(onnx.StringStringEntryProto(key=TWIN, value="true"))
     onnx.save_model(model, str(folder / name))
     return folder / name
 
