@@ -24,15 +24,15 @@ def covered(facts: Facts[Any]) -> Coverage:
 
     Raises PackageError where a weight stays floating that was to be in blocks, and where files are too small.
     """
-    weights, component = _weights(facts), "drafter" if isinstance(facts, DrafterFacts) else "decoder"
-    require_planned(weights, facts.precision.fitted(component, {}))
+    weights = _weights(facts)
+    require_planned(weights, facts.precision)
     own = {inside(folder, GRAPH).removesuffix(GRAPH) for folder in facts.models}
     files = {
         digest.sha256: digest.nbytes  # one file may have several names
         for name, digest in facts.digests.items()
         if name[: name.rfind("/") + 1] in own and not name.endswith(".onnx")
     }
-    return coverage(weights, files.values(), component)
+    return coverage(weights, files.values(), facts.precision.component)
 
 
 def used(facts: Facts[Any]) -> dict[str, str]:
