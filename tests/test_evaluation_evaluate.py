@@ -55,7 +55,7 @@ def log_p(packages: Packages, precision: str, ids: list[int]) -> np.ndarray:
     return logits - np.log(np.exp(logits).sum(1, keepdims=True))
 
 
-@pytest.mark.parametrize("logits", [2**24, 5000, 1])
+@pytest.mark.parametrize("logits", [2**24, 5000])
 def test_figures_are_those_of_whole_logits_however_few_are_held(
     packages: Packages, monkeypatch: pytest.MonkeyPatch, logits: int
 ) -> None:
