@@ -76,17 +76,17 @@ class Run:
         threads: int | None = None,
         weights: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """`model` with its weights from `folder`, but f32 `weights` by name in the place of the same there."""
+        """`model` with its weights from `folder`, but f32 `weights` by name in the place of those there; they are not copied."""
         options = ort.SessionOptions()
         options.log_severity_level = 4  # faults are raised
         options.intra_op_num_threads = threads or 0
-        options.add_session_config_entry(
-            "session.disable_prepacking", "1"
-        )  # a copy of every weight in memory
+        # packed forms would be a copy of every weight in memory
+        options.add_session_config_entry("session.disable_prepacking", "1")
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         if weights:
             self._weights = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
-            options.add_external_initializers(list(weights), self._weights)
+            for name, value in zip(weights, self._weights, strict=True):
+                options.add_initializer(name, value)  # add_external_initializers would copy it
         self._session = ort.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
