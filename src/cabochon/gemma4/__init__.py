@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from cabochon.gemma4.config import Layer, Rope, TextConfig, read_text_config
 from cabochon.gemma4.drafter_config import Centroids, DrafterConfig, read_config, read_drafter_config
 from cabochon.gemma4.drafter_names import drafter_shapes, drafter_tensors
+from cabochon.gemma4.fitting import fitted, fitted_drafter
 from cabochon.gemma4.full_config import FullConfig, read_full_config
 from cabochon.gemma4.full_names import COMPONENTS, full_tensors
 from cabochon.gemma4.names import TextTensors, expected_shapes, text_tensors
@@ -26,6 +27,8 @@ __all__ = [
     "drafter_tensors",
     "drafter_weights",
     "expected_shapes",
+    "fitted",
+    "fitted_drafter",
     "full_tensors",
     "full_weights",
     "read_config",

@@ -38,7 +38,7 @@ def trace_text(
     target cannot carry the precision or a head size.
     """
     target.require(precision.activations, (layer.head_dim for layer in config.layers), precision.methods)
-    tensors, precision = fitted(tensors, precision)
+    tensors, precision = fitted(tensors, precision, config.per_layer_input)
     g = target.dialect("text_decoder")
     decoder(g, Scope(g, tensors, precision), config, logits_to_keep)
     return g.model(properties(config, target, precision))
@@ -73,7 +73,7 @@ def trace_full(
     """
     heads = (layer.head_dim for layer in config.text.layers)
     target.require(precision.activations, heads, precision.methods)
-    tensors, precision = fitted(tensors, precision)
+    tensors, precision = fitted(tensors, precision, config.text.per_layer_input)
     return {
         name: _written(
             name,

@@ -22,7 +22,7 @@ def text_weights(
 
     They are those that `trace_text` asks for; a build fails where they differ.
     """
-    tensors, precision = fitted(tensors, precision)
+    tensors, precision = fitted(tensors, precision, config.per_layer_input)
     yield from _weights(config, tensors, target, precision)
 
 
@@ -59,7 +59,7 @@ def full_weights(
 ) -> dict[str, tuple[Weight, ...]]:
     """The weights of each component of a full package, in the order of its data file. A table that is the head of the
     decoder too is among those of both."""
-    tensors, precision = fitted(tensors, precision)
+    tensors, precision = fitted(tensors, precision, config.text.per_layer_input)
     shares: dict[str, dict[str, Tensor]] = {name: {} for name in COMPONENTS}
     for name, tensor in tensors.items():
         for component in component_of(name, tensors):

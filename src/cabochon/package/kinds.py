@@ -17,6 +17,8 @@ from cabochon.gemma4 import (
     TextTensors,
     drafter_tensors,
     drafter_weights,
+    fitted,
+    fitted_drafter,
     full_tensors,
     full_weights,
     read_drafter_config,
@@ -40,7 +42,7 @@ Config = TextConfig | FullConfig | DrafterConfig
 class Kind:
     """A kind of model.
 
-    `needed`: what `side_files` knows of that a checkpoint must have. `read`, `tensors` and `weights` are those of
+    `needed`: what `side_files` knows of that a checkpoint must have. `read`, `tensors`, `fitted` and `weights` are those of
     `cabochon.gemma4`, the weights by the folder of their graph, "" for the package's own; `head_sizes` are the ones
     that a target must be able to carry. `spelling` names the module and the class that says what a package of this kind
     holds. `component`: what the addresses of its weights begin with, but for those of towers.
@@ -50,6 +52,7 @@ class Kind:
     needed: tuple[str, ...]
     read: Callable[[Mapping[str, Any]], Any]
     tensors: Callable[[Mapping[str, Tensor], Any], TextTensors]
+    fitted: Callable[[Any, Mapping[str, Tensor], Precision], Precision]
     weights: Callable[[Any, Mapping[str, Tensor], Target, Precision], Mapping[str, tuple[Weight, ...]]]
     head_sizes: Callable[[Any], list[int]]
     spelling: str
@@ -74,6 +77,18 @@ def _full_heads(config: FullConfig) -> list[int]:
     return _text_heads(config.text)
 
 
+def _text_fitted(config: TextConfig, tensors: Mapping[str, Tensor], precision: Precision) -> Precision:
+    return fitted(tensors, precision, config.per_layer_input)[1]
+
+
+def _full_fitted(config: FullConfig, tensors: Mapping[str, Tensor], precision: Precision) -> Precision:
+    return _text_fitted(config.text, tensors, precision)
+
+
+def _drafter_fitted(config: DrafterConfig, tensors: Mapping[str, Tensor], precision: Precision) -> Precision:
+    return fitted_drafter(tensors, precision)[1]
+
+
 def _text_weights(
     config: TextConfig, tensors: Mapping[str, Tensor], target: Target, precision: Precision
 ) -> Mapping[str, tuple[Weight, ...]]:
@@ -87,13 +102,21 @@ def _drafter_weights(
 
 
 TEXT = Kind(
-    "text", NEEDED, read_text_config, text_tensors, _text_weights, _text_heads, "text_package.TextPackage"
+    "text",
+    NEEDED,
+    read_text_config,
+    text_tensors,
+    _text_fitted,
+    _text_weights,
+    _text_heads,
+    "text_package.TextPackage",
 )
 FULL = Kind(
     "full",
     (*NEEDED, PROCESSOR),
     read_full_config,
     full_tensors,
+    _full_fitted,
     full_weights,
     _full_heads,
     "full_package.FullPackage",
@@ -103,6 +126,7 @@ DRAFTER = Kind(
     (),
     read_drafter_config,
     drafter_tensors,
+    _drafter_fitted,
     _drafter_weights,
     _drafter_heads,
     "drafter_package.DrafterPackage",

@@ -1,7 +1,7 @@
 """A checkpoint read and judged: all that is known of a package before anything is traced or written."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,11 @@ def prepare(source: str | Path, kind: Kind, order: Order, revision: str | None, 
     tensors = kind.tensors(checkpoint.tensors, config)
     require_applicable(precision, tensors.used, kind.component)
     licensed = find_license(checkpoint.files, order.license)
+    precision = kind.fitted(config, tensors.used, precision)
     recipes = kind.weights(config, tensors.used, order.target, precision)
-    return Prepared(kind, order, checkpoint, config, tensors, licensed, recipes, absent)
+    return Prepared(
+        kind, replace(order, precision=precision), checkpoint, config, tensors, licensed, recipes, absent
+    )
 
 
 def copied(layout: Layouts) -> Iterator[str]:

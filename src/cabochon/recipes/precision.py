@@ -1,6 +1,6 @@
 """The table of precisions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -21,9 +21,10 @@ if TYPE_CHECKING:  # both bring onnx_ir with them: a build writes weights while 
 
     from cabochon.graph import Stored
 
-__all__ = ["PRECISIONS", "Precision", "Rule", "Weight"]
+__all__ = ["PRECISIONS", "Precision", "Rule", "Table", "Weight"]
 
 Weight = Recipe | Part
+HEAD = "lm_head.weight"  # what a table is called as a linear map
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,20 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A weight that rows are taken of: how many numbers a stored row has, and whether it is multiplied with too."""
+
+    columns: int
+    multiplied: bool
+
+
+@dataclass(frozen=True)
 class Precision:
     """How weights are stored, and the type of activations, ports and of weights that no rule speaks of.
 
     Of `rules` the last that fits a weight decides. `importance`: the mean squares of input channels by weight.
-    `component` and `tables` are those of the model that it is used for, see `fitted`: of each table whether it is
-    multiplied with too. Of a table that only rows are taken of, scales are f16; other scales have the type of
-    activations, as kernels want them.
+    `component` and `tables` are those of the model that it is used for, see `fitted`. Of a table that only rows are
+    taken of, scales are f16; other scales have the type of activations, as kernels want them.
     """
 
     name: str
@@ -56,7 +64,7 @@ class Precision:
     across: bool = False
     importance: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     component: str = "decoder"
-    tables: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
+    tables: Mapping[str, Table] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def dtype(self) -> "ir.DataType":
@@ -80,16 +88,31 @@ class Precision:
         if not self.quantized:
             return self
         rules = tuple(
-            replace(rule, symmetric=storage.symmetric) if rule.method and rule.symmetric is None else rule
+            replace(rule, symmetric=rule.method == "nf4" or storage.symmetric)
+            if rule.method and rule.symmetric is None
+            else rule
             for rule in self.rules
         )
         return replace(
             self, activations=self.activations or storage.activations, rules=rules, across=storage.across
         )
 
-    def fitted(self, component: str, tables: Mapping[str, bool]) -> "Precision":
-        """The same for the weights of a model that is one `component` beside its towers."""
-        return replace(self, component=component, tables=MappingProxyType(dict(tables)))
+    def fitted(self, component: str, tables: Mapping[str, Table]) -> "Precision":
+        """The same for the weights of a model that is one `component` beside its towers.
+
+        A table that kernels would not read right as its rule says gets a rule of its own, and so does a tied head.
+        """
+        fitted = replace(self, component=component, tables=MappingProxyType(dict(tables)))
+        return replace(fitted, rules=(*fitted.rules, *fitted._rules_of_tables()))
+
+    def _rules_of_tables(self) -> Iterator[Rule]:
+        for name, table in self.tables.items():
+            scheme = self.scheme(name)
+            if scheme is None or (fit := _looked_up(scheme, table.columns)) == scheme:
+                continue
+            for role in (name, HEAD) if table.multiplied else (name,):
+                at = address(role, self.component)
+                yield Rule(at, fit.method, fit.bits, fit.block, fit.symmetric)
 
     def scheme(self, name: str) -> Scheme | None:
         """How the 2-D weight of this canonical name is stored; None where it stays floating."""
@@ -97,12 +120,13 @@ class Precision:
         rule = next((rule for rule in reversed(self.rules) if fnmatchcase(at, rule.weights)), None)
         if rule is None or not rule.method:
             return None
-        scales = "f16" if self.tables.get(name) is False else self.activations
+        table = self.tables.get(name)
+        scales = self.activations if table is None or table.multiplied else "f16"
         return Scheme(rule.method, rule.bits, rule.block, bool(rule.symmetric), scales)
 
     def lies_across(self, name: str) -> bool:
         """Whether what is stored of a weight in blocks is [in, out]: not of a table that only rows are taken of."""
-        return self.across and self.tables.get(name, True)
+        return self.across and (name not in self.tables or self.tables[name].multiplied)
 
     def row_bytes(self, name: str, columns: int) -> int:
         """Bytes of a row of so many columns of a table, without its scales."""
@@ -163,7 +187,22 @@ class Precision:
         )
 
 
-_TABLES, _HEAD = "*/embed_tokens*", "*/lm_head"
+def _looked_up(scheme: Scheme, columns: int) -> Scheme:
+    """What GatherBlockQuantized reads right everywhere: rows with zero points, that fill whole bytes of them.
+
+    Without any CUDA takes 0 for the middle (issue 31692 of onnxruntime); with an odd number of four bits in a row CUDA
+    reads those of another row, and WebGPU refuses the shape. Then blocks are halved, or codes have eight bits.
+    """
+    if scheme.method == "nf4":
+        return scheme
+    halved = max(scheme.block // 2, 16)
+    forms = [(4, scheme.block), (4, halved)] if scheme.bits == 4 else []
+    even = ((bits, block) for bits, block in forms if -(-columns // block) % 2 == 0)
+    bits, block = next(even, (8, scheme.block))
+    return replace(scheme, bits=bits, block=block, symmetric=False)
+
+
+_TABLES = "*/embed_tokens*"
 _TOWERS = tuple(Rule(f"{tower}_encoder/*", "round", 8, 32, True) for tower in ("vision", "audio"))
 _FOUR = Rule("*", "k-quant", 4, 32)
 _SEEDS = Rule("*", "k-quant", 4, 32, False)
