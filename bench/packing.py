@@ -86,7 +86,7 @@ def quality(rows: int = 512) -> Iterator[Row]:
 
 
 def speed(rows: int = 16384, repeats: int = 3) -> Iterator[Row]:
-    """Numbers a second of both paths and of the peer's formula, best of the repeats; what is slow gets 1/32 of the rows."""
+    """Numbers a second of both paths and of the peer; best of the repeats, what is slow with 1/32 of the rows."""
     import ml_dtypes
 
     drawn = np.random.default_rng(0).standard_normal((rows, COLUMNS), np.float32) * np.float32(0.02)

@@ -28,8 +28,9 @@ def compiled() -> bool:
 def pack(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None = None) -> Packed:
     """`values` bf16, f16 or f32 [rows, columns] in blocks.
 
-    importance: f32 [columns], mean squares of what each column is multiplied with; the search then weighs errors by
-    them. Rows are independent of each other (NF4: flat blocks are), and the bytes are the same wherever this runs.
+    importance: f32 [columns], mean squares of what each column is multiplied with: the search then has the least
+    Σ importance (unpacked - value)² of a block, else of Σ (√(mean value²) + |value|) (unpacked - value)². Rows
+    are independent of each other (NF4: flat blocks are), and the bytes are the same wherever this runs.
     Every code is the nearest one for the scale and zero point that are stored, ties to even.
     Raises PackingError for NaN, infinity, and numbers that no scale of the scheme's type can hold.
     """

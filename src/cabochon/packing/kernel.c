@@ -30,6 +30,12 @@
 
 enum { LANES = 16, LONGEST = 128, BF16 = 0, F16 = 1, F32 = 2 };
 #define EACH_LANE for (int l = 0; l < LANES; l++)
+/* The same outside of loops over a block, where unrolling would come before vectors do. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define EACH_BLOCK _Pragma("GCC unroll 1") EACH_LANE
+#else
+#define EACH_BLOCK EACH_LANE
+#endif
 
 typedef float Lanes[LANES];
 typedef struct {
@@ -96,7 +102,7 @@ INLINE void add_moments(float *wdx, float *wdd, float t, float z, float x, float
 }
 
 INLINE void keep_better(Lanes gain, Found *best, const Lanes wdx, const Lanes wdd, const Lanes z) {
-  EACH_LANE {
+  EACH_BLOCK {
     float s = wdx[l] / or_one(wdd[l]), found = wdx[l] * s;
     int better = found > gain[l];
     best->s[l] = better ? s : best->s[l];
@@ -131,24 +137,24 @@ INLINE void try_two(const Lanes *x, const Lanes *w, const Lanes r, const Lanes z
 INLINE void search(const Lanes *x, const Lanes *w, const Lanes low, const Lanes high, Found *best, Scheme is) {
   Lanes gain, inverse, r, z, y;
   float top = (float)is.top, middle = (float)is.middle;
-  EACH_LANE {
+  EACH_BLOCK {
     gain[l] = best->s[l] = 0.0f;
     best->z[l] = z[l] = y[l] = middle;
     inverse[l] = 1.0f / or_one(is.symmetric ? larger(high[l], -low[l]) : high[l] - low[l]);
   }
   for (int step = 0; step < is.steps_count; step++) {
     float more = is.steps[step], levels = is.symmetric ? middle + more : top + more;
-    EACH_LANE r[l] = levels * inverse[l];
+    EACH_BLOCK r[l] = levels * inverse[l];
     if (!is.symmetric)
-      EACH_LANE {
+      EACH_BLOCK {
         float below = rounded(-low[l] * r[l] - (more * 0.5f + 0.5f));
         z[l] = clipped(below, 0.0f, top);
         y[l] = clipped(below + 1.0f, 0.0f, top);
       }
     try_two(x, w, r, z, y, gain, best, is);
   }
-  EACH_LANE r[l] = 1.0f / or_one(best->s[l]);
-  EACH_LANE z[l] = best->z[l];
+  EACH_BLOCK r[l] = 1.0f / or_one(best->s[l]);
+  EACH_BLOCK z[l] = best->z[l];
   try_one(x, w, r, z, gain, best, is);
 }
 
@@ -163,7 +169,7 @@ INLINE void deviations(const Lanes *x, const Found *found, Lanes *d, Scheme is) 
 
 /* Weighted and plain squared errors. */
 INLINE void errors(const Lanes *x, const Lanes *w, const Lanes *d, const Lanes s, Lanes weighted, Lanes plain, Scheme is) {
-  EACH_LANE weighted[l] = plain[l] = 0.0f;
+  EACH_BLOCK weighted[l] = plain[l] = 0.0f;
   for (int i = 0; i < is.block; i++)
     EACH_LANE {
       float off = x[i][l] - s[l] * d[i][l], square = off * off;
@@ -179,10 +185,10 @@ INLINE void choose(const Lanes *x, const Lanes *w, Found *found, Lanes *d, const
   errors(x, w, d, found->s, weighted, plain, is);
   errors(x, w, other, best->s, best_weighted, best_plain, is);
   int32_t better[LANES];
-  EACH_LANE better[l] = (best_weighted[l] < weighted[l] * margin) &
+  EACH_BLOCK better[l] = (best_weighted[l] < weighted[l] * margin) &
                         (!plainly | (best_plain[l] < plain[l] * margin));
-  EACH_LANE found->s[l] = better[l] ? best->s[l] : found->s[l];
-  EACH_LANE found->z[l] = better[l] ? best->z[l] : found->z[l];
+  EACH_BLOCK found->s[l] = better[l] ? best->s[l] : found->s[l];
+  EACH_BLOCK found->z[l] = better[l] ? best->z[l] : found->z[l];
   for (int i = 0; i < is.block; i++)
     EACH_LANE d[i][l] = better[l] ? other[i][l] : d[i][l];
 }
@@ -196,7 +202,7 @@ INLINE void fit(Lanes *x, const Lanes *importance, Found *found, Lanes *d, Schem
       low[l] = smaller(x[i][l], low[l]);
       high[l] = larger(x[i][l], high[l]);
     }
-  EACH_LANE {
+  EACH_BLOCK {
     int32_t e = (int32_t)(bits_of(larger(high[l], -low[l])) >> 23) - 127;
     e = e < -126 ? -126 : e > 126 ? 126 : e;
     up[l] = float_of((uint32_t)(127 + e) << 23);
@@ -206,7 +212,7 @@ INLINE void fit(Lanes *x, const Lanes *importance, Found *found, Lanes *d, Schem
   }
   for (int i = 0; i < is.block; i++)
     EACH_LANE x[i][l] *= down[l];
-  EACH_LANE {
+  EACH_BLOCK {
     float widest = is.symmetric ? (high[l] >= -low[l] ? high[l] : low[l]) / (float)-is.middle
                                 : (high[l] - low[l]) / (float)is.top;
     float s = stored(widest * up[l], is.half) * down[l];
@@ -219,17 +225,15 @@ INLINE void fit(Lanes *x, const Lanes *importance, Found *found, Lanes *d, Schem
     Lanes w[LONGEST], total = {0};
     for (int i = 0; i < is.block; i++)
       EACH_LANE total[l] += x[i][l] * x[i][l];
-    EACH_LANE total[l] = sqrtf(total[l] * (1.0f / (float)is.block));
+    EACH_BLOCK total[l] = sqrtf(total[l] * (1.0f / (float)is.block));
     for (int i = 0; i < is.block; i++)
       EACH_LANE w[i][l] = total[l] + size_of(x[i][l]);
-    if (importance)
-      for (int i = 0; i < is.block; i++)
-        EACH_LANE w[i][l] *= importance[i][l];
-    search(x, w, low, high, &best, is);
-    EACH_LANE best.s[l] = stored(best.s[l] * up[l], is.half) * down[l];
-    choose(x, w, found, d, &best, importance == 0, is);
+    const Lanes *weights = importance ? importance : (const Lanes *)w;
+    search(x, weights, low, high, &best, is);
+    EACH_BLOCK best.s[l] = stored(best.s[l] * up[l], is.half) * down[l];
+    choose(x, weights, found, d, &best, importance == 0, is);
   }
-  EACH_LANE found->s[l] *= up[l];
+  EACH_BLOCK found->s[l] *= up[l];
   for (int i = 0; i < is.block; i++)
     EACH_LANE d[i][l] += found->z[l];
 }
@@ -304,17 +308,17 @@ FOR_EACH_PROCESSOR PUBLIC int32_t cabochon_nf4_1(const void *values, int32_t typ
     memset(x, 0, sizeof x);
     for (int l = 0; l < lanes; l++)
       if (!read_block(values, type, (start + l) * block, block, limit, x, l)) return 1;
-    EACH_LANE size[l] = 0.0f;
+    EACH_BLOCK size[l] = 0.0f;
     for (int i = 0; i < block; i++)
       EACH_LANE size[l] = larger(size_of(x[i][l]), size[l]);
-    EACH_LANE s[l] = stored(size[l], half);
+    EACH_BLOCK s[l] = stored(size[l], half);
     for (int i = 0; i < block; i++) {
       Lanes ratio;
       int32_t found[LANES] = {0};
-      EACH_LANE ratio[l] = s[l] == 0.0f ? 0.0f : x[i][l] / or_one(s[l]);
+      EACH_BLOCK ratio[l] = s[l] == 0.0f ? 0.0f : x[i][l] / or_one(s[l]);
       for (int k = 0; k < 15; k++)
         EACH_LANE found[l] += ratio[l] > between[k];
-      EACH_LANE code[i * LANES + l] = (uint8_t)found[l];
+      EACH_BLOCK code[i * LANES + l] = (uint8_t)found[l];
     }
     for (int l = 0; l < lanes; l++) {
       for (int i = 0; i < block / 2; i++)

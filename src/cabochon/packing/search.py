@@ -104,8 +104,10 @@ def _middles(like: np.ndarray, scheme: Scheme) -> np.ndarray:
 
 
 def _weights(x: np.ndarray, importance: np.ndarray | None) -> np.ndarray:
-    w = np.sqrt(_sum(x * x) * np.float32(1 / len(x))) + np.abs(x)
-    return w if importance is None else w * importance
+    """An output is off by Σ importance (sd - x)². Where that is not known large numbers count more, as in k-quants."""
+    if importance is not None:
+        return importance
+    return np.sqrt(_sum(x * x) * np.float32(1 / len(x))) + np.abs(x)
 
 
 def _search(
