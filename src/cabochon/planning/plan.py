@@ -10,7 +10,7 @@ from cabochon.gemma4.layout import Slot
 from cabochon.package.kinds import DRAFTER
 from cabochon.planning.offers import Offer, offers, refusal
 from cabochon.planning.opened import Opened, open_config, open_source
-from cabochon.planning.sizes import BUILD_MEMORY
+from cabochon.planning.sizes import BUILD_MEMORY, PACKING_MEMORY
 from cabochon.planning.verdicts import Verdict, verdicts
 from cabochon.recipes import PRECISIONS, Precision
 from cabochon.recipes.recipe_file import find_precision
@@ -58,7 +58,8 @@ class Cache:
 @dataclass(frozen=True)
 class Plan:
     """What a build would take. `refused` is why this checkpoint is not built, "" where it is. Where its text is, and a
-    full package is not, the verdicts say why.
+    full package is not, the verdicts say why. A build takes less than `build_memory` bytes of memory, or
+    `packing_memory` where weights go into blocks.
 
     With an assistant `verdicts` are those of a pair, and `assistant` is the plan of the drafter by itself.
     """
@@ -73,6 +74,7 @@ class Plan:
     largest: tuple[Large, ...]
     cache: Cache
     build_memory: int
+    packing_memory: int
     verdicts: tuple[Verdict, ...]
     remarks: tuple[str, ...]
     assistant: "Plan | None" = None
@@ -141,6 +143,7 @@ def _plan(
         largest=tuple(_largest(slots, width)),
         cache=_cache(found[0]),
         build_memory=BUILD_MEMORY,
+        packing_memory=PACKING_MEMORY,
         verdicts=tuple(verdict for offer in found for verdict in verdicts(offer, drafter, chosen)),
         remarks=tuple(dict.fromkeys(line for offer in found for line in offer.remarks)),
         assistant=assistant,
