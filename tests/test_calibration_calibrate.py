@@ -1,15 +1,22 @@
 """Statistics of a checkpoint: what is built for them is beside OUT, and gone afterwards."""
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-from cabochon.calibration import calibrate
+import cabochon
+from cabochon.calibration import calibrate, collect
 from cabochon.checkpoint import open_checkpoint
 from cabochon.errors import CabochonError, PackageError, RequestError, SourceError
 from cabochon.gemma4 import full_tensors, read_full_config
-from packages import TINY
+from cabochon.packing import Scheme, pack
+from packages import TINY, Packages
+from test_cli import call
 
 
 @pytest.fixture
@@ -38,6 +45,67 @@ def test_the_decoder_of_a_whole_checkpoint(tmp_path: Path, text: Path) -> None:
     assert len(products) > 40 and set(products) <= set(found.mean_squares)
     assert not [name for name in found.mean_squares if "tower" in name or "embed_vision" in name]
     assert told == [(1, 1)]
+
+
+def provenance(package: Path) -> dict[str, Any]:
+    return json.loads((package / "provenance.json").read_text())["build"]
+
+
+def test_a_pair_is_built_with_the_statistics_of_its_target(
+    packages: Packages, text: Path, tmp_path: Path
+) -> None:
+    found, out = collect(packages(), text, threads=1), tmp_path / "out"
+    said: dict[str, Any] = {"precision": "Q4_K_M", "license": "apache-2.0", "calibration": found}
+    cabochon.build(TINY / "text", out, assistant=TINY / "assistant", **said)
+    assert "calibration" not in provenance(out)
+    assert provenance(out / "target")["calibration"] == {
+        "text": "text.txt",
+        "sha256": hashlib.sha256(text.read_bytes()).hexdigest(),
+        "tokens": found.tokens,
+        "windows": 1,
+    }
+    card = (out / "target" / "README.md").read_text()
+    assert f"multiplied with in {found.tokens} tokens of `text.txt` (SHA-256 `{found.sha256[:12]}…`)" in card
+    tensors = {t.name: t for t in onnx.load(out / "target" / "model.onnx").graph.initializer}
+    values = open_checkpoint(TINY / "text").tensors
+    scheme = Scheme("k-quant", 4, 32, False, "f32")
+    for name in ("model.layers.4.self_attn.o_proj.weight", "model.embed_tokens.weight"):
+        codes, scales = (onnx.numpy_helper.to_array(tensors[each]) for each in (name, f"{name}_scales"))
+        its, other = (pack(values[name].array(), scheme, each) for each in (found.mean_squares[name], None))
+        assert np.array_equal(codes.reshape(its.codes.shape), its.codes), name
+        assert np.array_equal(scales, its.scales) and not np.array_equal(scales, other.scales)
+
+
+def test_what_no_statistics_are_for(packages: Packages, text: Path, tmp_path: Path) -> None:
+    found, out = collect(packages(), text, threads=1), tmp_path / "out"
+    table: list[tuple[dict[str, Any], str]] = [
+        ({"precision": "Q8"}, "Q8 searches for no scales"),
+        ({"precision": "Q4_K_M", "model": "drafter"}, "statistics are given for a drafter"),
+    ]
+    for said, message in table:
+        with pytest.raises(PackageError, match=message):
+            cabochon.build(TINY / "text", out, calibration=found, **said)
+    with pytest.raises(PackageError, match="a target that is built already"):
+        cabochon.build(packages(), out, assistant=TINY / "assistant", precision="Q4_K_M", calibration=found)
+
+
+def test_the_option(text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    table = [
+        (("--precision", "f16"), "f16 searches for no scales; expected a precision that does"),
+        (("--precision", "Q4_K_M", "--model", "drafter"), "a drafter; expected a model that reads text"),
+        (("--precision", "Q4_K_M", "--target", "none"), "unknown target 'none'"),
+        (("--precision", "Q4_K_M", "--calibrate-limit", "0"), "calibrate-limit"),
+    ]
+    for options, message in table:
+        done = call("build", TINY / "text", out, "--calibrate", text, *options)
+        assert done.returncode and message in done.stderr, options
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+    options = ("--precision", "Q4_K_M", "--license", "apache-2.0", "--json")
+    done = call("build", TINY / "text", out, "--calibrate", text, "--calibrate-limit", "1", *options)
+    assert done.returncode == 0, done.stderr
+    assert provenance(out)["calibration"]["windows"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.txt"]
 
 
 def test_an_interruption_leaves_nothing(tmp_path: Path, text: Path) -> None:

@@ -76,7 +76,7 @@ class Run:
         threads: int | None = None,
         weights: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """`model` with its weights from `folder`, but f32 `weights` by name in the place of those there; they are not copied."""
+        """`model` with its weights from `folder`, but for the f32 `weights` by name, which are not copied."""
         options = ort.SessionOptions()
         options.log_severity_level = 4  # faults are raised
         options.intra_op_num_threads = threads or 0

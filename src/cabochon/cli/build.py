@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cabochon.cli.calibrating import Calibrate, CalibrateLimit, statistics
 from cabochon.cli.options import AsJson, Revision, Source
 from cabochon.cli.output import print_json, size
 
@@ -78,6 +79,8 @@ def build(
             help="Do without: tokenizer, generation_config, chat_template; repeatable.", show_default=False
         ),
     ] = None,
+    calibrate: Calibrate = None,
+    calibrate_limit: CalibrateLimit = None,
     logits_to_keep: Annotated[
         int,
         typer.Option(
@@ -96,6 +99,17 @@ def build(
     from cabochon.package import build
 
     with Bar(silent=as_json) as bar:
+        found = statistics(
+            source,
+            out,
+            calibrate,
+            model=model.value,
+            target=target,
+            precision=precision,
+            revision=revision,
+            limit=calibrate_limit,
+            writing=bar,
+        )
         built = build(
             source,
             out,
@@ -109,6 +123,7 @@ def build(
             license=license,
             allow_missing=tuple(allow_missing or ()),
             logits_to_keep=logits_to_keep,
+            calibration=found,
             command=["cabochon", *sys.argv[1:]],
             progress=bar,
         )

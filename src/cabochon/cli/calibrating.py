@@ -36,6 +36,7 @@ def statistics(
     text: Path | None,
     *,
     model: str,
+    target: str,
     precision: str,
     revision: str | None,
     limit: int | None,
@@ -43,19 +44,20 @@ def statistics(
 ) -> "Statistics | None":
     """What the text says of the weights; None without one.
 
-    Raises RequestError, before anything is written, where nothing that is built is searched for.
+    Raises RequestError, before anything is written, where nothing that is built is searched for; and TargetError or
+    ConfigError as the build would.
     """
     if text is None:
         return None
     from cabochon.calibration import calibrate
     from cabochon.cli.eval import Bar
-    from cabochon.recipes.recipe_file import find_precision
+    from cabochon.package.order import order
 
     if model == "drafter":
         raise RequestError(
             "a drafter; expected a model that reads text by itself", at="--calibrate", remedy="leave it out"
         )
-    if "k-quant" not in find_precision(precision).methods:
+    if "k-quant" not in order(target, precision, "copy", None, (), 0, None).precision.methods:
         raise RequestError(
             f"{precision} searches for no scales; expected a precision that does, such as Q4_K_M",
             at="--calibrate",

@@ -14,6 +14,7 @@ from cabochon.package.order import Order, order
 from cabochon.package.pairing import Parts, fill_pair
 from cabochon.package.preparing import prepare
 from cabochon.package.writer import Progress, Silent
+from cabochon.recipes.statistics import Statistics
 
 __all__ = ["Built", "build"]
 
@@ -45,6 +46,7 @@ def build(
     license: str | None = None,
     allow_missing: Collection[str] = (),
     logits_to_keep: int = 0,
+    calibration: Statistics | None = None,
     command: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Built:
@@ -58,13 +60,13 @@ def build(
     `weights="link"` makes the checkpoint's own files part of the package, as hard links, where the bytes are
     the same, and copies the rest; of a package that was built already it links every file. `license` counts where the
     source says nothing. `allow_missing` names what may be absent: "tokenizer", "generation_config", "chat_template".
-    `command` is recorded as given.
+    `calibration`, of `cabochon.calibrate`, guides the search of scales. `command` is recorded as given.
 
     Nothing stands under `out` before everything does. Raises SourceError for the checkpoint, TargetError for
     a target that cannot carry the precision, PackageError for `out`, a full disk, or a pair that does not fit.
     """
     started, out = time.monotonic(), Path(out)
-    asked = order(target, precision, weights, license, allow_missing, logits_to_keep, command)
+    asked = order(target, precision, weights, license, allow_missing, logits_to_keep, command, calibration)
     _check(model, assistant, asked)
     files.refuse(out)
     told = progress or Silent()
@@ -88,6 +90,10 @@ def _check(model: str, assistant: str | Path | None, asked: Order) -> None:
         raise PackageError(
             "logits_to_keep is 1, which fixes it; a target verifies several tokens at once",
             remedy="leave it out: the runtime asks for as many positions as it needs",
+        )
+    if model == DRAFTER.name and asked.precision.statistics is not None:
+        raise PackageError(
+            "statistics are given for a drafter; they are of models that read text by themselves"
         )
     if model == DRAFTER.name and asked.logits_to_keep:
         raise PackageError(f"logits_to_keep is {asked.logits_to_keep}; a drafter has no such input")

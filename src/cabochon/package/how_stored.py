@@ -56,7 +56,14 @@ def titled(facts: Facts[Any]) -> str:
 
 def recipe(facts: Facts[Any]) -> dict[str, Any]:
     """What provenance.json says under `build` of how weights were to be stored; nothing where all of them float."""
-    return {"recipe": written(facts.precision.rules)} if facts.precision.quantized else {}
+    if not facts.precision.quantized:
+        return {}
+    found = dict[str, Any](recipe=written(facts.precision.rules))
+    if (of := facts.precision.statistics) is not None:
+        found["calibration"] = {
+            "text": of.text, "sha256": of.sha256, "tokens": of.tokens, "windows": of.windows
+        }  # fmt: skip
+    return found
 
 
 def stored(facts: Facts[Any]) -> dict[str, Any]:
@@ -111,6 +118,11 @@ def _introduction(facts: Facts[Any], found: Coverage) -> Iterator[str]:
         f"{found.bits_per_weight:.2f} bits per weight, with scales, zero points and whatever stays floating. Ports and "
         f"activations are `{facts.precision.activations}`."
     )
+    if (of := facts.precision.statistics) is not None:
+        yield (
+            f"The scales of `k-quant` were searched with what weights are multiplied with in {of.tokens:,} tokens of "
+            f"`{of.text}` (SHA-256 `{of.sha256[:12]}…`)."
+        )
     if level := ", ".join(map(str, sorted(_levels(facts.models)))):
         yield (
             f"Products with weights in blocks ask for `{_ACCURACY}` {level}"

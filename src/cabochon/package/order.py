@@ -1,13 +1,14 @@
 """What is asked of a build, checked before anything is read."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cabochon.dialects import TARGETS, Target
 from cabochon.errors import PackageError, TargetError
 from cabochon.recipes import Precision
 from cabochon.recipes.recipe_file import find_precision
+from cabochon.recipes.statistics import Statistics
 
 __all__ = ["Order", "order"]
 
@@ -35,6 +36,7 @@ def order(
     allow_missing: Collection[str],
     logits_to_keep: int,
     command: Sequence[str] | None,
+    calibration: Statistics | None = None,
 ) -> Order:
     """`precision`: a name of the table, or the path of a recipe.
 
@@ -57,10 +59,12 @@ def order(
             "there is more than one row",
             remedy="store 0 or 1, and feed the number with each call where there is one row",
         )
+    if calibration is not None and "k-quant" not in stored.methods:
+        raise PackageError(f"statistics are given, but {stored.name} searches for no scales")
     said = None if command is None else tuple(command)
     return Order(
         TARGETS[target],
-        stored,
+        replace(stored, statistics=calibration),
         weights == "link",
         license,
         allow_missing,

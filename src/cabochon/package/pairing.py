@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cabochon import files
 from cabochon.checkpoint import Checkpoint
+from cabochon.errors import PackageError
 from cabochon.gemma4 import FullConfig, TextConfig
 from cabochon.package.built_target import BuiltTarget, is_built, read_built
 from cabochon.package.filling import fill, linked_bytes, remarks, written
@@ -37,9 +38,8 @@ def fill_pair(parts: Parts, out: Path, asked: Order, told: Progress) -> tuple[in
 
     Raises PackageError for an assistant that does not fit the target.
     """
-    drafter = prepare(
-        parts.assistant, DRAFTER, replace(asked, logits_to_keep=0), parts.assistant_revision, out
-    )
+    own = replace(asked, logits_to_keep=0, precision=replace(asked.precision, statistics=None))
+    drafter = prepare(parts.assistant, DRAFTER, own, parts.assistant_revision, out)
     target = _target(parts, asked, out)
     require_fit(_text(target.config), drafter.config)
     with files.staged(out) as stage:
@@ -54,6 +54,11 @@ def fill_pair(parts: Parts, out: Path, asked: Order, told: Progress) -> tuple[in
 def _target(parts: Parts, asked: Order, out: Path) -> Prepared | BuiltTarget:
     if not is_built(parts.target):
         return prepare(parts.target, parts.kind, asked, parts.revision, out)
+    if asked.precision.statistics is not None:
+        raise PackageError(
+            "statistics are given for a target that is built already",
+            remedy="give its checkpoint, or leave them out",
+        )
     path = Path(parts.target)
     files.refuse(out, path.resolve())
     return read_built(path, asked, parts.revision)

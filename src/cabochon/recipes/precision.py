@@ -15,6 +15,7 @@ from cabochon.recipes.addresses import address
 from cabochon.recipes.cast import TYPES
 from cabochon.recipes.part import Packing, Part, parts
 from cabochon.recipes.recipe import Recipe
+from cabochon.recipes.statistics import Statistics
 
 if TYPE_CHECKING:  # both bring onnx_ir with them: a build writes weights while that is still being imported
     import onnx_ir as ir
@@ -53,7 +54,7 @@ class Table:
 class Precision:
     """How weights are stored, and the type of activations, ports and of weights that no rule speaks of.
 
-    Of `rules` the last that fits a weight decides. `importance`: the mean squares of input channels by weight.
+    Of `rules` the last that fits a weight decides. `statistics`: of a text, which guide the search of scales.
     `component` and `tables` are those of the model that it is used for, see `fitted`. Of a table that only rows are
     taken of, scales are f16; other scales have the type of activations, as kernels want them.
     """
@@ -62,7 +63,7 @@ class Precision:
     activations: str
     rules: tuple[Rule, ...] = ()
     across: bool = False
-    importance: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    statistics: Statistics | None = field(default=None, compare=False)
     component: str = "decoder"
     tables: Mapping[str, Table] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -124,6 +125,15 @@ class Precision:
         scales = self.activations if table is None or table.multiplied else "f16"
         return Scheme(rule.method, rule.bits, rule.block, bool(rule.symmetric), scales)
 
+    def importance(self, name: str) -> np.ndarray | None:
+        """The mean squares of a weight's input channels, where they are known: f32 [input channels].
+
+        None for a table that only rows are taken of, whatever its head is multiplied with.
+        """
+        if self.statistics is None or (name in self.tables and not self.tables[name].multiplied):
+            return None
+        return self.statistics.mean_squares.get(name)
+
     def lies_across(self, name: str) -> bool:
         """Whether what is stored of a weight in blocks is [in, out]: not of a table that only rows are taken of."""
         return self.across and (name not in self.tables or self.tables[name].multiplied)
@@ -154,8 +164,7 @@ class Precision:
         if scheme is None:
             return (self.recipe(name, tensor, columns, rows),)
         across = self.lies_across(whole)
-        importance = self.importance.get(whole)
-        packing = Packing(tensor, scheme, columns, rows, width, across, importance)
+        packing = Packing(tensor, scheme, columns, rows, width, across, self.importance(whole))
         return parts(name, packing, whole in self.tables)
 
     def recipe(

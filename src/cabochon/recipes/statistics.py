@@ -10,7 +10,7 @@ __all__ = ["Statistics"]
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What weights are multiplied with, for the search of their scales: `Precision.importance`.
+    """What weights are multiplied with, for the search of their scales: see `Precision.importance`.
 
     `mean_squares`: by name of the weight, f32 [input channels]. A table that is the head too has those of the last
     hidden state, under `lm_head.weight` as well; one that is only looked up has none, and neither have encoders and
