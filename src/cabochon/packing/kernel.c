@@ -167,26 +167,30 @@ INLINE void deviations(const Lanes *x, const Found *found, Lanes *d, Scheme is) 
     }
 }
 
-/* Weighted and plain squared errors. */
-INLINE void errors(const Lanes *x, const Lanes *w, const Lanes *d, const Lanes s, Lanes weighted, Lanes plain, Scheme is) {
+/* Weighted and plain squared errors; weights are importance, or else root + |x|. */
+INLINE void errors(const Lanes *x, const Lanes *importance, const Lanes root, const Lanes *d, const Lanes s,
+                   Lanes weighted, Lanes plain, Scheme is) {
   EACH_BLOCK weighted[l] = plain[l] = 0.0f;
   for (int i = 0; i < is.block; i++)
     EACH_LANE {
       float off = x[i][l] - s[l] * d[i][l], square = off * off;
-      weighted[l] += w[i][l] * square;
+      weighted[l] += (importance ? importance[i][l] : size_of(x[i][l])) * square;
       plain[l] += square;
     }
+  if (!importance)
+    EACH_BLOCK weighted[l] = root[l] * plain[l] + weighted[l];
 }
 
-INLINE void choose(const Lanes *x, const Lanes *w, Found *found, Lanes *d, const Found *best, int plainly, Scheme is) {
+INLINE void choose(const Lanes *x, const Lanes *importance, const Lanes root, Found *found, Lanes *d, const Found *best,
+                   Scheme is) {
   Lanes other[LONGEST], weighted, plain, best_weighted, best_plain;
   const float margin = 1.0f - 1.0f / 65536;
   deviations(x, best, other, is);
-  errors(x, w, d, found->s, weighted, plain, is);
-  errors(x, w, other, best->s, best_weighted, best_plain, is);
+  errors(x, importance, root, d, found->s, weighted, plain, is);
+  errors(x, importance, root, other, best->s, best_weighted, best_plain, is);
   int32_t better[LANES];
   EACH_BLOCK better[l] = (best_weighted[l] < weighted[l] * margin) &
-                        (!plainly | (best_plain[l] < plain[l] * margin));
+                        ((importance != 0) | (best_plain[l] < plain[l] * margin));
   EACH_BLOCK found->s[l] = better[l] ? best->s[l] : found->s[l];
   EACH_BLOCK found->z[l] = better[l] ? best->z[l] : found->z[l];
   for (int i = 0; i < is.block; i++)
@@ -222,16 +226,16 @@ INLINE void fit(Lanes *x, const Lanes *importance, Found *found, Lanes *d, Schem
   }
   deviations(x, found, d, is);
   if (is.search) {
-    Lanes w[LONGEST], total = {0};
+    Lanes w[LONGEST], root = {0};
     for (int i = 0; i < is.block; i++)
-      EACH_LANE total[l] += x[i][l] * x[i][l];
-    EACH_BLOCK total[l] = sqrtf(total[l] * (1.0f / (float)is.block));
+      EACH_LANE root[l] += x[i][l] * x[i][l];
+    EACH_BLOCK root[l] = sqrtf(root[l] * (1.0f / (float)is.block));
     for (int i = 0; i < is.block; i++)
-      EACH_LANE w[i][l] = total[l] + size_of(x[i][l]);
+      EACH_LANE w[i][l] = 2.0f * root[l] + size_of(x[i][l]);
     const Lanes *weights = importance ? importance : (const Lanes *)w;
     search(x, weights, low, high, &best, is);
     EACH_BLOCK best.s[l] = stored(best.s[l] * up[l], is.half) * down[l];
-    choose(x, weights, found, d, &best, importance == 0, is);
+    choose(x, importance, root, found, d, &best, is);
   }
   EACH_BLOCK found->s[l] *= up[l];
   for (int i = 0; i < is.block; i++)

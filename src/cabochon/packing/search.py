@@ -41,14 +41,10 @@ def fit(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None) -> Fi
     s, z = _plain(low, high, scheme, up, down)
     d = deviations(x, s, z, scheme)
     if scheme.method == "k-quant":
-        w = _weights(x, importance)
-        best_s, best_z = _search(x, w, low, high, scheme)
+        best_s, best_z = _search(x, _weights(x, importance), low, high, scheme)
         best_s = stored(best_s * up, scheme) * down
         best_d = deviations(x, best_s, best_z, scheme)
-        better = _error(x, w, best_s, best_d) < _error(x, w, s, d) * _MARGIN
-        if importance is None:
-            one = np.ones_like(x)
-            better &= _error(x, one, best_s, best_d) < _error(x, one, s, d) * _MARGIN
+        better = _smaller(_errors(x, importance, best_s, best_d), _errors(x, importance, s, d))
         s, z, d = np.where(better, best_s, s), np.where(better, best_z, z), np.where(better, best_d, d)
     return Fit(s * up, z, d)
 
@@ -104,10 +100,15 @@ def _middles(like: np.ndarray, scheme: Scheme) -> np.ndarray:
 
 
 def _weights(x: np.ndarray, importance: np.ndarray | None) -> np.ndarray:
-    """An output is off by Σ importance (sd - x)². Where that is not known large numbers count more, as in k-quants."""
-    if importance is not None:
-        return importance
-    return np.sqrt(_sum(x * x) * np.float32(1 / len(x))) + np.abs(x)
+    """An output is off by Σ importance (sd - x)². Where that is not known large numbers count more, as in k-quants.
+
+    The root is taken twice: of the weights tried, these have the least of both errors that `_errors` has.
+    """
+    return np.float32(2) * _root(x) + np.abs(x) if importance is None else importance
+
+
+def _root(x: np.ndarray) -> np.ndarray:
+    return np.sqrt(_sum(x * x) * np.float32(1 / len(x)))
 
 
 def _search(
@@ -164,9 +165,21 @@ def _or_one(s: np.ndarray) -> np.ndarray:
     return np.where(s == 0, np.float32(1), s)
 
 
-def _error(x: np.ndarray, w: np.ndarray, s: np.ndarray, d: np.ndarray) -> np.ndarray:
+def _errors(
+    x: np.ndarray, importance: np.ndarray | None, s: np.ndarray, d: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Squared errors none of which may grow: weighted by importance, or else by √(mean x²) + |x|, and plain."""
     off = x - s * d
-    return _sum(w * (off * off))
+    square = off * off
+    if importance is not None:
+        return (_sum(importance * square),)
+    plain = _sum(square)
+    return _root(x) * plain + _sum(np.abs(x) * square), plain
+
+
+def _smaller(errors: tuple[np.ndarray, ...], limits: tuple[np.ndarray, ...]) -> np.ndarray:
+    below = [error < limit * _MARGIN for error, limit in zip(errors, limits, strict=True)]
+    return np.logical_and.reduce(below)
 
 
 def _nearest(ratio: np.ndarray, z: np.ndarray, scheme: Scheme) -> np.ndarray:
