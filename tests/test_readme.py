@@ -42,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("readme")
     (place / "config.json").write_bytes((MINIATURE / "target" / "config.json").read_bytes())
     Image.new("RGB", (40, 30), "teal").save(place / "photo.png")
+    (place / "text.txt").write_text("In the beginning God created the heaven and the earth. " * 40)
     program = place / "bin" / "cabochon"
     program.parent.mkdir()
     program.write_text(f"#!{sys.executable}\nfrom cabochon.cli import main\nmain()\n")
@@ -70,7 +71,7 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_there_are_commands() -> None:
     words = {line.split("cabochon ")[1].split()[0] for line in COMMANDS}
-    checks = {"validate", "parity", "probe", "compare"}
+    checks = {"validate", "parity", "probe", "compare", "eval", "sensitivity"}
     assert words == {"plan", "build", "run", "chat", "bench", "metadata", "list", "demo"} | checks
 
 
