@@ -14,7 +14,9 @@ import checkpoints
 from cabochon.errors import ConfigError, SourceError
 from cabochon.gemma4.layout import layout, text_layout
 from cabochon.planning import Plan
-from cabochon.planning.sizes import BUILD_MEMORY
+from cabochon.planning.offers import offers
+from cabochon.planning.opened import open_config
+from cabochon.planning.sizes import BUILD_MEMORY, Sized, components
 from hub_server import Hub, serving
 from packages import Packages
 
@@ -125,6 +127,30 @@ def test_memory_of_e2b() -> None:
     assert memory["cuda", "f16"] == memory["default", "bf16"] == stored
     assert memory["default", "f32"] == 2 * stored
     assert memory["default", "f16"] == 2 * stored - 4_697_620_480
+
+
+def test_memory_of_blocks() -> None:
+    """A CPU packs codes again and widens scales, but of what it looks up by rows."""
+    offer, *_ = offers(open_config(GEOMETRIES / "e2b.json"))
+    tensor = offer.tensors["model.embed_tokens_per_layer.weight"]
+    held = (
+        Sized("model.layers.0.mlp.up_proj.weight", 1000, "u8", tensor, 2000),
+        Sized("model.layers.0.mlp.up_proj.weight_scales", 100, "f16", tensor, 0),
+        Sized("model.layers.0.mlp.up_proj.weight_zero_points", 10, "u8", tensor, 0),
+        Sized("model.embed_tokens_per_layer.weight_scales", 5, "f16", tensor, 0),
+    )
+    for provider, expected in (("CPUExecutionProvider", 1215), ("CUDAExecutionProvider", 1115)):
+        (component,) = components(offer, {"decoder": held}, provider)
+        assert component.memory == expected
+        assert component.disk == 3 * 4096 + 5
+
+
+def test_layers_that_are_alike_are_reckoned_once() -> None:
+    offer = offers(open_config(GEOMETRIES / "e2b.json"))[-1]
+    assert len(offer.tensors) == 1951
+    assert len(set(offer.alike.values())) < 200
+    assert offer.alike["model.layers.34.mlp.up_proj.weight"] == "model.layers.15.mlp.up_proj.weight"
+    assert offer.alike["model.layers.14.mlp.up_proj.weight"] == "model.layers.0.mlp.up_proj.weight"
 
 
 def test_matrices_beyond_the_binding_stay_whole() -> None:
