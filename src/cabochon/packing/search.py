@@ -14,8 +14,10 @@ from .scheme import Scheme
 
 __all__ = ["Fit", "deviations", "divided", "fit", "steps", "stored"]
 
-# Steps by which a range may be cut to the codes: 15 + step levels over it, so that 15 codes cut its ends off.
+# Steps by which a range may be cut to the codes: 15 + step levels over it, so that 15 codes cut its ends off; of the
+# symmetric ones 8 + step levels over the larger half. Found by trial: more of them gain less than half a percent.
 _STEPS = np.arange(-1, 5, 0.75, dtype=np.float32)
+_SYMMETRIC_STEPS = np.arange(-2, 2, 0.5, dtype=np.float32)
 _MARGIN = np.float32(1 - 2.0**-16)  # more than sums in f32 lose: what we call smaller is smaller
 _Best = tuple[np.ndarray, ...]
 _Turn = tuple[int, np.ndarray]  # sign of the scale, zero points
@@ -53,7 +55,7 @@ def steps(scheme: Scheme) -> np.ndarray:
     """f32: by how many levels more than there are codes a range is cut. Nothing is searched without any."""
     if scheme.method != "k-quant":
         return _STEPS[:0]
-    return _STEPS / np.float32(2) if scheme.symmetric else _STEPS
+    return _SYMMETRIC_STEPS if scheme.symmetric else _STEPS
 
 
 def deviations(x: np.ndarray, s: np.ndarray, z: np.ndarray, scheme: Scheme) -> np.ndarray:
