@@ -80,7 +80,7 @@ def print_plan(plan: "Plan") -> None:
         print(f"Not built: {plan.refused}")
     print()
     _print_parts(plan)
-    memory = f"{size(plan.build_memory)} of memory ({size(plan.packing_memory)} where weights go into blocks)"
+    memory = f"{size(plan.build_memory)} of memory ({size(plan.packing_memory)} with weights in blocks)"
     print(f"\nBuilding takes less than {memory}, and the disk space below.")
     if plan.cache.full or plan.cache.sliding:
         print(cache_in_words(plan.cache))
