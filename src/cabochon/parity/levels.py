@@ -22,8 +22,9 @@ STRICT = Threshold(
     chosen="f32 against f32: every component within 1e-4 of the largest reference value",
 )
 NONE: Mapping[str, Answer] = MappingProxyType({})
-CEILING, CEILING_8 = 0.1, 0.5
-"""The widest limits that are taken from noise; the second where kernels round what they multiply to int8."""
+CEILING, CEILING_8 = 0.1, 1.0
+"""The widest limits that are taken from noise; the second where kernels round what they multiply to int8: an untrained
+model of ten layers is moved by 0.3 of its largest logit, a trained one by 0.01."""
 
 
 @dataclass(frozen=True)

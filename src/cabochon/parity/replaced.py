@@ -3,7 +3,7 @@
 Both are put into transformers' model as it is: its formulas stay what they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -33,7 +33,7 @@ class Standin:
         self.differences: dict[str, float] = {}
 
     @contextmanager
-    def computing(self, arithmetic: str) -> Iterator[Any]:
+    def computing(self, arithmetic: str) -> Generator[Any]:
         """The model in an arithmetic: "f32", "f16", "f32+int8" ...
 
         A model in halves that is asked for f32 stays f32; weights are put in again, as halves do not hold them.

@@ -1,0 +1,73 @@
+"""Weights by name: parts put together, what fills blocks cut off, and a head that is not what is looked up."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from cabochon.parity.blocks import Blocks
+from cabochon.parity.dequantized import HEAD, TABLE, Dequantized, Weight, _place
+
+TABLE_VALUES = np.arange(24, dtype=np.float32).reshape(6, 4)
+
+
+def blocks(values: np.ndarray, multiplied: bool = False, rounds: bool = False) -> Blocks:
+    return Blocks("w", multiplied, 4, 32, rounds, lambda: values)
+
+
+def whole(name: str, values: np.ndarray, multiplied: bool = False) -> Weight:
+    return Weight(name, multiplied, {(0, 0): blocks(values, multiplied)})
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "at"),
+    [
+        ("model.layers.12.mlp.up_proj.weight", "model.layers.12.mlp.up_proj.weight", (0, 0)),
+        ("model.embed_tokens.rows800.weight", TABLE, (0, 800)),
+        ("model.embed_tokens_per_layer.7.weight", "model.embed_tokens_per_layer.weight", (7, 0)),
+        ("model.embed_tokens_per_layer.7.rows64.weight", "model.embed_tokens_per_layer.weight", (7, 64)),
+    ],
+)
+def test_parts_are_known_by_their_names(name: str, weight: str, at: tuple[int, int]) -> None:
+    assert _place(name) == (weight, at)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {(0, 0): TABLE_VALUES},
+        {(0, 0): np.pad(TABLE_VALUES, [(0, 0), (0, 28)], constant_values=9)},
+        {(0, 4): TABLE_VALUES[4:], (0, 0): TABLE_VALUES[:4]},
+        {(1, 0): TABLE_VALUES[:, 2:], (0, 0): TABLE_VALUES[:, :2]},
+        {(0, 0): np.pad(TABLE_VALUES.reshape(12, 2), [(0, 0), (0, 30)])},
+        {(at, row): TABLE_VALUES[row : row + 3, 2 * at : 2 * at + 2] for at in (1, 0) for row in (3, 0)},
+    ],
+)
+def test_however_it_is_stored_it_is_the_same_weight(parts: Mapping[tuple[int, int], np.ndarray]) -> None:
+    """Whole, padded, by rows, by layers, a row for each layer of a token."""
+    found = Weight(TABLE, False, {at: blocks(values) for at, values in parts.items()})
+    np.testing.assert_array_equal(found.values((6, 4)), TABLE_VALUES)
+
+
+def test_a_tied_table_comes_once_and_twice_where_the_head_reads_other_numbers() -> None:
+    shapes = {TABLE: (6, 4)}
+    tied = Dequantized((whole(TABLE, TABLE_VALUES), whole(TABLE, TABLE_VALUES.copy(), True)))
+    assert [name for name, _ in tied.place(shapes)] == [TABLE]
+    apart = Dequantized((whole(TABLE, TABLE_VALUES), whole(TABLE, -TABLE_VALUES, True)))
+    placed = dict(apart.place(shapes))
+    np.testing.assert_array_equal(placed[TABLE], TABLE_VALUES)
+    np.testing.assert_array_equal(placed[HEAD], -TABLE_VALUES)
+
+
+def test_a_head_of_its_own_has_the_shape_of_the_table() -> None:
+    alone = Dequantized((whole(HEAD, TABLE_VALUES.reshape(3, 8), True),))
+    ((name, values),) = alone.place({TABLE: (6, 4)})
+    assert (name, values.shape) == (HEAD, (6, 4))
+
+
+def test_what_there_is_in_words_and_whether_kernels_round() -> None:
+    rounding = Weight("a", True, {(0, 0): blocks(TABLE_VALUES, True, rounds=True)})
+    found = Dequantized((rounding, whole("b", TABLE_VALUES)))
+    assert found.kinds == ["4 bits in blocks of 32: 2 weights"]
+    assert (found.rounds, rounding.rounding) == (True, 32)
+    assert not Dequantized().rounds
