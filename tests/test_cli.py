@@ -32,6 +32,7 @@ COMMANDS = (
     "probe",
     "compare",
     "eval",
+    "sensitivity",
     "list",
     "demo",
 )
