@@ -191,3 +191,15 @@ def test_a_form_that_is_not_known_is_refused(tmp_path: Path) -> None:
         ParityError, match="MatMulNBits named: an order of groups, or zero points that are no codes"
     ):
         list(read_blocks(tmp_path))
+
+
+def test_a_data_file_that_is_too_short_is_refused(tmp_path: Path) -> None:
+    given = blocks(4, True)
+    node = helper.make_node(
+        "MatMulNBits", ["x", *given], ["y"], domain="com.microsoft", K=K, N=N, bits=4, block_size=BLOCK
+    )
+    save(tmp_path, node, given, {"x": np.eye(K, dtype=np.float32)})
+    (tmp_path / "w.data").write_bytes(b"short")
+    (found,) = read_blocks(tmp_path)
+    with pytest.raises(ParityError, match=r"does not hold the tensor w of model\.onnx"):
+        found.values()

@@ -47,16 +47,16 @@ def test_published_answers_are_for_weights_that_were_never_in_blocks(
 
 
 def test_beside_a_package_without_blocks(packages: Packages) -> None:
-    found = compare(packages(precision="Q8"), packages(), threads=1)
-    assert found.metadata["cabochon.precision"] == ("Q8", "f32")
+    found = compare(packages(precision="Q4_K_M"), packages(), threads=1)
+    assert found.metadata["cabochon.precision"] == ("Q4_K_M", "f32")
     small, large = found.sizes["model.onnx.data"]
     assert small is not None
     assert large is not None
-    assert small < large / 2
+    assert small < 0.75 * large, "small tensors stand on pages of their own"
     divergences = [pair.divergence for pair in found.pairs if pair.divergence is not None]
     assert len(divergences) == len(found.pairs)
-    assert 0 < max(divergences) < 5
-    assert all(0 < pair.relative < 1 for pair in found.pairs)
+    assert 0 < min(divergences) < max(divergences) < 10
+    assert all(0 < pair.relative < 2 for pair in found.pairs)
     json.dumps(found.as_json())
 
 
