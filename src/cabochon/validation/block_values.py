@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cabochon.errors import PackageError
-from cabochon.validation.blocks import Blocked, blocked
+from cabochon.validation.blocks import blocked
 from cabochon.validation.findings import Severity
 from cabochon.validation.opened import Opened
 from cabochon.validation.rules import Found, rule
@@ -42,16 +42,14 @@ def block_of_two_layers(package: Opened) -> Iterator[Found]:
     scale of one layer is then that of its neighbour.
     Remedy: build the package again: a row of the table in blocks is the share of one layer.
     """
-    width = package.config.per_layer_input if package.config else 0
+    config = package.config
+    assert config is not None
+    width = config.per_layer_input
     for graph in package.graphs.values() if width else ():
         for one in blocked(graph):
-            if one.name.endswith(_LAYERS_TABLE) and _crosses(package, one, width):
+            whole = one.name.endswith(_LAYERS_TABLE) and (one.rows or 0) < config.vocab_per_layer * len(
+                config.layers
+            )
+            if whole and one.block > 0 and width % one.block:
                 found = f"rows of {one.columns} numbers in blocks of {one.block}"
                 yield Found(f"{graph.path}: {one.name}", found, f"blocks within the {width} of a layer")
-
-
-def _crosses(package: Opened, one: Blocked, width: int) -> bool:
-    """Rows of several layers, whose share is not a whole number of blocks."""
-    config = package.config
-    several = config is not None and (one.columns or 0) >= len(config.layers) * width > width
-    return several and one.block > 0 and width % one.block != 0

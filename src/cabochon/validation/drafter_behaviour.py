@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cabochon.gemma4.config import FULL, SLIDING
+from cabochon.validation.blocks import rounds
 from cabochon.validation.drafting import Drafted, drafted
+from cabochon.validation.execution.agreement import ROUNDED_LEAST
 from cabochon.validation.execution.runner import UNDRIVEN, Runner, undriven, unfeedable
 from cabochon.validation.findings import Severity
 from cabochon.validation.opened import Opened
@@ -55,6 +57,11 @@ class _Bench:
     fused: np.ndarray
     caches: Caches
 
+    @property
+    def close(self) -> Mapping[str, float]:
+        """How far states may be apart, of their largest value, by their type."""
+        return {t: max(c, ROUNDED_LEAST) for t, c in _CLOSE.items()} if rounds(self.found.graph) else _CLOSE
+
     def tried(self) -> Iterator[tuple[str, str]]:
         """(found, expected) of every claim that does not hold."""
         yield from self._shapes()
@@ -70,11 +77,11 @@ class _Bench:
             yield f"sliding layers see fewer than {seen} keys", f"the last {seen}"
         if seen >= self.length:
             return
-        if self._sees(SLIDING, self.length - seen - 1, _CLOSE):
+        if self._sees(SLIDING, self.length - seen - 1, self.close):
             yield f"sliding layers see more than {seen} keys", f"the last {seen}"
             return
         evicted = {port: a[:, :, -seen:] if SLIDING in port else a for port, a in self.caches.items()}
-        if not self._same(self.carry(self.caches), self.carry(evicted), _CLOSE):
+        if not self._same(self.carry(self.caches), self.carry(evicted), self.close):
             yield "an evicted sliding cache gives another state", "the same, while all that is seen is there"
 
     def _shapes(self) -> Iterator[tuple[str, str]]:
@@ -92,7 +99,7 @@ class _Bench:
         # Values stand for keys too: before keys of zeros a query is the same wherever it stands.
         keyed = {port: self.caches[port.replace(".key", ".value")] for port in self.caches}
         cut = {port: array[:, :, :-2] for port, array in keyed.items()}
-        if not self._same(self.run(keyed, mask)[_CARRY], self.carry(cut), _CLOSE):
+        if not self._same(self.run(keyed, mask)[_CARRY], self.carry(cut), self.close):
             yield "entries that are masked are seen, or counted", "the same as without them"
 
     def mask(self) -> np.ndarray:

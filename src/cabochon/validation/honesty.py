@@ -111,7 +111,8 @@ def precision_differs(package: Opened) -> Iterator[Found]:
     """The weights are of another type than the package's precision.
 
     Causes: a property was changed without the weights; some weights were left as the checkpoint has them. Where weights
-    are in blocks, this is of all others: they have the type of activations.
+    are in blocks, this is of all others: they have the type of activations, but for tables that only rows are taken of,
+    which are float16.
     Remedy: build the package again in the precision that is stated.
     """
     for found in parts(package):
@@ -131,10 +132,12 @@ def precision_differs(package: Opened) -> Iterator[Found]:
 
 
 def _floats(graph: Graph) -> Mapping[str, int]:
-    """Bytes of the weights that are floats, by type; scales of blocks are none of them."""
+    """Bytes of the weights that are floats, by type; scales of blocks are none of them, nor are tables beside blocks."""
     found = Counter[str]()
-    for weight in held(graph).values():
-        if weight.read is None:
+    blocks = any(weight.read is not None for weight in held(graph).values())
+    for name, weight in held(graph).items():
+        table = blocks and {node.op_type for node in graph.consumers.get(name, ())} == {"Gather"}
+        if weight.read is None and not (table and weight.form.kind == "float16"):
             found[weight.form.kind] += weight.nbytes
     return found
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from cabochon import __version__
 from cabochon.dialects import TARGETS
 from cabochon.errors import ConfigError
 from cabochon.evidence import activations
@@ -16,10 +17,14 @@ __all__ = ["Planned", "planned", "recipe_fault"]
 
 @dataclass(frozen=True)
 class Planned:
-    """The precision that a graph was built in, resolved for its target; `calibrated`: with activation statistics."""
+    """The precision that a graph was built in, resolved for its target.
+
+    `repeatable`: this cabochon finds the same blocks. Not where it was given activation statistics, and not where
+    another version searched for them.
+    """
 
     precision: Precision
-    calibrated: bool
+    repeatable: bool
 
 
 def planned(package: Opened, graph: Graph) -> Planned | None:
@@ -36,8 +41,9 @@ def planned(package: Opened, graph: Graph) -> Planned | None:
     precision = Precision(said.name, kind, rules)
     own = "drafter" if graph.properties.get("cabochon.model") == DRAFTER else "decoder"
     resolved = precision.on(target.storage) if target else precision
-    calibrated = inside(package.json(PROVENANCE), "build", "calibration") is not None
-    return Planned(resolved.fitted(own, {}), calibrated)
+    build = inside(package.json(PROVENANCE), "build")
+    repeatable = inside(build, "calibration") is None and inside(build, "version") in (None, __version__)
+    return Planned(resolved.fitted(own, {}), repeatable)
 
 
 def recipe_fault(package: Opened) -> ConfigError | None:

@@ -97,10 +97,9 @@ def _with(node: NodeProto, opsets: Mapping[str, int], types: Mapping[str, str]) 
 
 def element_types(graph: Graph) -> Mapping[str, str]:
     """The element type of every value: as the graph states it, else as the operators' schemas imply."""
-    found = {weight.name: weight.dtype for weight in graph.initializers.values()}
     proto = graph.proto.graph
-    for value in (*proto.value_info, *proto.input, *proto.output):
-        found[value.name] = _name(value.type)
+    found = {value.name: _name(value.type) for value in (*proto.value_info, *proto.input, *proto.output)}
+    found |= {weight.name: weight.dtype for weight in graph.initializers.values()}
     _fill(proto.node, graph.opsets, found)
     return found
 
@@ -185,7 +184,14 @@ def runs(node: Typed) -> bool:
 def _runs(node: Typed, depth: int) -> bool:
     if _has_kernel(node) or _function_runs(node, depth):
         return True
-    return "float16" in node.floats and _has_kernel(_widened(node))
+    return "float16" in node.floats and not _mixed(node) and _has_kernel(_widened(node))
+
+
+def _mixed(node: Typed) -> bool:
+    """Whether f16 stands beside f32 where the operator wants one type: no cast is put around that."""
+    known = schema(node.domain, node.node.op_type, node.version)
+    bound = _bindings(node, known) if known else {}
+    return any({"tensor(float16)", "tensor(float)"} <= kinds for kinds in bound.values())
 
 
 def _widened(node: Typed) -> Typed:

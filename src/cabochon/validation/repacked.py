@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cabochon.packing import Packed, Scheme, nearest, pack, unpack
-from cabochon.packing.nibbles import in_bytes
+from cabochon.packing.nibbles import codes_in, in_bytes
 from cabochon.recipes.part import Part
-from cabochon.validation.blocks import SCALES, ZERO_POINTS
+from cabochon.validation.blocks import SCALES, zero_points_of
 from cabochon.validation.graph import Graph
 
 __all__ = ["not_nearest"]
@@ -94,16 +94,21 @@ def _held(graph: Graph, codes: Part, stored: str) -> _Held:
     scheme, (rows, columns) = packing.scheme, packing.shape
     blocks = scheme.blocks(columns)
     scales = graph.array(f"{name}{SCALES}")
-    points = graph.array(f"{name}{ZERO_POINTS}") if f"{name}{ZERO_POINTS}" in graph.initializers else None
+    stored_points = next(iter(zero_points_of(graph, name)), None)
+    points = None if stored_points is None else graph.raw(stored_points)
     if not packing.across:
         shape = (-1,) if scheme.method == "nf4" else (rows, blocks, scheme.block * scheme.bits // 8)
-        return _Held(scheme, graph.raw(stored).reshape(shape), scales, points)
-    sign = np.uint8(1 << scheme.bits - 1 if scheme.symmetric else 0)
-    turned = graph.array(stored).astype(np.uint8) & np.uint8((1 << scheme.bits) - 1)
-    whole = np.empty((rows, blocks * scheme.block), np.uint8)
-    spread = None if points is None else np.repeat(points.T.astype(np.uint8), scheme.block, axis=1)
-    whole[:] = scheme.middle if spread is None else spread
-    whole[:, :columns] = (turned ^ sign).T
+        beside = None if points is None else points.reshape(rows, -1)
+        return _Held(scheme, graph.raw(stored).reshape(shape), scales, beside)
+    codes_across = codes_in(graph.raw(stored), scheme.bits, rows * columns).reshape(columns, rows)
+    if scheme.symmetric:
+        codes_across = codes_across ^ np.uint8(1 << scheme.bits - 1)  # two's complement
+    whole, beside = np.empty((rows, blocks * scheme.block), np.uint8), None
+    whole[:] = scheme.middle
+    if points is not None:
+        each = np.ascontiguousarray(codes_in(points, scheme.bits, rows * blocks).reshape(blocks, rows).T)
+        whole[:] = np.repeat(each, scheme.block, axis=1)
+        beside = in_bytes(each, scheme.bits, scheme.middle)
+    whole[:, :columns] = codes_across.T
     packed = in_bytes(whole, scheme.bits).reshape(rows, blocks, -1)
-    beside = None if points is None else in_bytes(np.ascontiguousarray(points.T), scheme.bits, scheme.middle)
     return _Held(scheme, packed, np.ascontiguousarray(scales.T), beside)

@@ -38,7 +38,8 @@ def other_weights(package: Opened) -> Iterator[Found]:
 
     Causes: A package of another checkpoint or another revision of it; bytes that were changed after the build, with
     their checksums; weights in blocks that were put there by another recipe than the one that provenance.json states.
-    Where they were calibrated, scales cannot be derived again: then every code is the nearest one for its scale.
+    Where they were calibrated, or found by another version, scales cannot be derived again: then every code is the
+    nearest one for its scale, and all of them together are about as close as rounding to nearest.
     Remedy: Compare with the checkpoint and the revision that provenance.json names, or build again.
     """
     graph, checkpoint = package.graphs.get(DECODER), package.source
@@ -77,13 +78,13 @@ def _of_components(package: Opened, graphs: Mapping[str, Graph], checkpoint: Che
 def _compared(
     graph: Graph, recipes: Iterable[Weight], plan: Planned | None, checkpoint: Checkpoint
 ) -> Iterator[Found]:
-    calibrated = plan is not None and plan.calibrated
+    exact = plan is None or plan.repeatable
     for recipe in recipes:
         at = f"{graph.path}: {recipe.name}"
         stored = _stored(graph, recipe)
         if stored is None:
             yield Found(at, "no such weight", "one, as the checkpoint gives it")
-        elif difference := _difference(graph, stored, recipe, calibrated):
+        elif difference := _difference(graph, stored, recipe, exact):
             yield Found(at, difference, f"what {checkpoint.source} gives")
 
 
@@ -113,14 +114,14 @@ def _recipes(checkpoint: Checkpoint, target: Target, precision: Precision) -> It
     return text_weights(config, text_tensors(checkpoint.tensors, config).used, target, precision)
 
 
-def _difference(graph: Graph, stored: str, recipe: Weight, calibrated: bool) -> str:
+def _difference(graph: Graph, stored: str, recipe: Weight, exact: bool) -> str:
     """Where the package's bytes differ from those derived; "" where they are the same."""
     weight = graph.initializers[stored]
     expected = f"{recipe.precision} {list(recipe.shape)}"
     sight = isinstance(recipe, Part) and recipe.what != "scales"  # shape and type may be other ones
     if weight.nbytes != recipe.nbytes or (weight.shape != recipe.shape and not sight):
         return f"{weight.dtype} {list(weight.shape)}, where the checkpoint gives {expected}"
-    if isinstance(recipe, Part) and calibrated:
+    if isinstance(recipe, Part) and not exact:
         return not_nearest(graph, recipe, stored) if recipe.what == "codes" else ""
     raw, start = graph.raw(stored), 0
     for block in recipe.blocks():

@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["EXACT", "HALF_LEAST", "HALF_MOST", "Gap", "gap"]
+__all__ = ["EXACT", "HALF_LEAST", "HALF_MOST", "ROUNDED_LEAST", "ROUNDED_MOST", "Gap", "gap"]
 
 EXACT = 1e-4  # of f32: sums in another order differ by less, faults by far more
 HALF_LEAST, HALF_MOST = (
     2**-9,
     2**-4,
 )  # of f16: what is always granted (half a dozen roundings), and never exceeded
+ROUNDED_LEAST, ROUNDED_MOST = 2**-5, 2**-3  # the same where activations are rounded to 8 bits
 
 
 class Gap(NamedTuple):

@@ -7,7 +7,14 @@ from functools import cached_property
 import numpy as np
 
 from cabochon.validation.blocks import rounds
-from cabochon.validation.execution.agreement import EXACT, HALF_LEAST, HALF_MOST, gap
+from cabochon.validation.execution.agreement import (
+    EXACT,
+    HALF_LEAST,
+    HALF_MOST,
+    ROUNDED_LEAST,
+    ROUNDED_MOST,
+    gap,
+)
 from cabochon.validation.execution.decoder import Decoder, Held, Step
 from cabochon.validation.execution.runner import UNDRIVEN
 
@@ -50,26 +57,37 @@ class Driven:
         return np.ascontiguousarray(np.where(np.isin(ids, self.decoder.placeholders), 0, ids))
 
     @cached_property
-    def rough(self) -> bool:
-        """Some result is f16, or activations are rounded to 8 bits where they are multiplied with weights in blocks."""
-        graph = self.decoder.runner.graph
-        return any(port.dtype == "float16" for port in graph.ports.outputs.values()) or rounds(graph)
+    def half(self) -> bool:
+        """Some result is f16."""
+        return any(port.dtype == "float16" for port in self.decoder.runner.graph.ports.outputs.values())
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Between which bounds runs differ by rounding alone; None in f32.
+
+        Wider where activations are rounded to 8 bits before they meet weights in blocks: a value close to the middle
+        between two steps is now the one and now the other, whatever else is f32.
+        """
+        if rounds(self.decoder.runner.graph):
+            return ROUNDED_LEAST, ROUNDED_MOST
+        return (HALF_LEAST, HALF_MOST) if self.half else None
 
     @cached_property
     def tolerance(self) -> float:
         """How far two runs may be apart. In f32 1e-4.
 
         In rougher numbers four times what the same tokens differ by when they are fed whole and in other chunks
-        (halves, thirds, and the last one alone): rounding, not the claim under test. It is at least 2^-9, and at most
-        2^-4 so that a faulty graph cannot excuse itself.
+        (halves, thirds, and the last one alone): rounding, not the claim under test. It is at least 2^-9 in f16, and
+        2^-5 where activations are rounded to 8 bits; at most 2^-4, or 2^-3, so that a faulty graph cannot excuse
+        itself.
         """
-        if not self.rough:
+        if self.bounds is None:
             return EXACT
         ids, n = self.ids(self.lengths[-1]), self.lengths[-1]
         whole = self.decoder.fed([ids]).results
         cuts = ([n // 2], [n // 3, 2 * n // 3], [n - 1])
         noise = max(self._apart(whole, np.split(ids, cut, axis=1)) for cut in cuts)
-        return float(np.clip(4 * noise, HALF_LEAST, HALF_MOST))
+        return float(np.clip(4 * noise, *self.bounds))
 
     def _apart(self, whole: Mapping[str, np.ndarray], chunks: list[np.ndarray]) -> float:
         return gap(whole, self.decoder.fed([c for c in chunks if c.size]).results).size
