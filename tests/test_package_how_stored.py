@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from cabochon.package.how_stored import covered, how_stored, recipe, stored, tit
 from cabochon.package.provenance import provenance
 from cabochon.recipes import PRECISIONS
 from cabochon.recipes.recipe_file import read_recipe
+from cabochon.recipes.statistics import Statistics
 from described import facts
 
 TITLE = "How weights are stored"
@@ -83,6 +85,20 @@ def test_the_record_holds_the_recipe_as_it_was_resolved(described: TextFacts):
     assert all(rule.symmetric is not None for rule in read.rules)
     assert PRECISIONS["Q4_K_M"].rules[0].symmetric is None  # which the target decides
     assert recipe(facts()) == {}
+
+
+def test_what_a_text_said_of_the_weights_is_named(described: TextFacts):
+    said = Statistics({}, "king-james.txt", "ab" * 32, 4096, 9)
+    precision = replace(described.precision, statistics=said)
+    calibrated = replace(described, precision=precision)
+    assert recipe(calibrated)["calibration"] == {
+        "text": "king-james.txt",
+        "sha256": "ab" * 32,
+        "tokens": 4096,
+        "windows": 9,
+    }
+    assert "in 4,096 tokens of `king-james.txt` (SHA-256 `abababababab…`)" in how_stored(calibrated)[TITLE]
+    assert "calibration" not in recipe(described)
 
 
 def test_the_record_counts_what_is_stored(described: TextFacts):

@@ -368,7 +368,7 @@ def test_the_contract_names_the_layers_that_are_read(pair: Path):
 def test_the_status_says_what_each_dialect_can(packages: Packages):
     text = (packages("miniature-pair", "default", "f16") / "METADATA_STATUS.md").read_text()
     assert "must multiply them by 11.3125: unscaled rows" in text  # sqrt(128) in f16
-    assert "`probabilities` are not stated" in text and "quantized" in text
+    assert "`probabilities` are not stated" in text and "in blocks" not in text
     assert "onnx-genai: its own validator is another set of rules" in text
     assert "32 keys and the drafter's 33" in text and "chained, up to 6 between" in text
 
