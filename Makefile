@@ -9,6 +9,8 @@ SETUP  := pyproject.toml constraints.txt
 export PYTHONDONTWRITEBYTECODE :=
 # The files that may hold tests of a marker: nothing of the others is imported, unless ARGS asks for more.
 marked = $(or $(ARGS),$$(grep -l $(1) tests/test_*.py))
+# In the order of tests/conftest.py.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -21,17 +23,17 @@ demo: $(VENV)/ready  ## build, check and run the shipped miniature
 	@$(BIN)/cabochon demo
 
 test: $(VENV)/ready-test  ## every test that needs no torch
-	@$(PYTEST) -n 2 --dist loadfile -m "not parity and not clients" $(ARGS)
+	@$(PYTEST) $(WORKERS) -m "not parity and not clients" $(ARGS)
 
 mutations: $(VENV)/ready-test  ## mistakes made on purpose in our formulas, each of which must show (ARGS=--write: docs/mutations.md)
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m mutations $(ARGS)
 
 parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live, and those that run OpenVINO
-	@$(PYTEST) -n 2 --dist loadfile -m parity $(call marked,parity)
+	@$(PYTEST) $(WORKERS) -m parity $(call marked,parity)
 	@$(PYTEST) tests/test_parity_openvino.py tests/test_gemma4_audio_openvino.py
 
 clients: $(VENV)/ready-clients  ## the tests that run packages with onnx-genai and onnxruntime-genai
-	@$(PYTEST) -n 2 --dist loadfile -m clients $(call marked,clients)
+	@$(PYTEST) $(WORKERS) -m clients $(call marked,clients)
 
 lint: $(VENV)/ready-lint  ## ruff, pyright, the order of imports
 	@$(BIN)/ruff check -q .

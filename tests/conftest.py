@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,21 @@ from pairs import Pairs
 # A shell that is not interactive starts `command &` with SIGINT ignored, and so do some CI runners. Python keeps that,
 # and so do the child processes that tests interrupt. A handler is not inherited: they start with the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Slow for how few tests they hold. Workers take whole files, so that one of these at the end would run alone.
+FIRST = {
+    "test_readme.py", "test_wheel.py", "test_parity_full.py", "test_parity_drafters.py", "test_parity_ranges.py",
+    "test_parity_checking.py", "test_package_build.py", "test_package_pair.py", "test_package_full_package.py",
+    "test_bench.py", "test_dialects_row_tables.py", "test_demo.py", "test_full_mutations.py",
+}  # fmt: skip
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where workers share the files (with --no-loadscope-reorder), the slow ones first, then by their tests."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        tests = Counter(item.path for item in items)
+        items.sort(key=lambda item: (item.path.name not in FIRST, -tests[item.path]))
 
 
 @pytest.fixture(scope="session")
