@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
-SETUP  := pyproject.toml constraints.txt
+SETUP  := pyproject.toml constraints.txt setup.py src/cabochon/packing/kernel.c
 # What Python and pytest compile is kept: half of the time in which tests are collected, and 0.2 s of every child process.
 export PYTHONDONTWRITEBYTECODE :=
 # The files that may hold tests of a marker: nothing of the others is imported, unless ARGS asks for more.

@@ -154,7 +154,7 @@ MEMORY = """
     tensor = read_header(Path(sys.argv[1]))["t"]
     before, progress = anonymous(), Watching()
     for name in ("f16", "bf16", "f32"):
-        stored = [PRECISIONS[name].recipe("t", tensor)]
+        stored = PRECISIONS[name].weights("t", tensor)
         write_weights(stored, lay_out(stored), Path(f"{sys.argv[2]}.{name}"), progress)
     print(before, progress.peak)
 """

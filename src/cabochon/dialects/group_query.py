@@ -148,7 +148,7 @@ class GroupQuery(Default):
         """Rows of a part of a table, which is stored as the table `name`."""
         if w.in_blocks("weight"):
             return self.cast(self.gather_blocks(w.blocks(name, "weight", columns, rows), ids), w.store.dtype)
-        return self.Gather(w.part(name, "weight", columns, rows), ids)
+        return self.cast(self.Gather(w.part(name, "weight", columns, rows), ids), w.store.dtype)
 
     def _written_out(self, q: Value, cache: Cache, sight: Sight) -> Value:
         """softmax(q kᵀ) v in plain operators, within a window."""

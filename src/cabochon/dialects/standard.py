@@ -162,7 +162,7 @@ class Standard(Looping):
         """Rows of a table.   [...] -> [..., width]"""
         if w.in_blocks("weight"):
             return self.cast(self.gather_blocks(w.blocks("weight"), ids), w.store.dtype)
-        return self.Gather(w["weight"], ids)
+        return self.cast(self.Gather(w["weight"], ids), w.store.dtype)
 
     def gather_blocks(self, table: Blocks, ids: Value) -> Value:
         """Rows of a table in blocks, in the type of its scales.   [...] -> [..., width]"""

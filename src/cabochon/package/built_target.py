@@ -10,6 +10,7 @@ from cabochon.errors import PackageError
 from cabochon.gemma4 import TextConfig, read_text_config
 from cabochon.package.layout import GRAPH, inside
 from cabochon.package.order import Order
+from cabochon.recipes.recipe_file import written
 from cabochon.strict_json import parse_object
 
 __all__ = ["DECODER", "BuiltTarget", "decoder_folder", "is_built", "read_built"]
@@ -94,6 +95,13 @@ def read_built(path: Path, asked: Order, revision: str | None) -> BuiltTarget:
     build, source = record.get("build") or {}, record.get("target") or {}
     _same(path, "target", said["cabochon.target"], asked.target.name, "--target")
     _same(path, "precision", said.get("cabochon.precision"), asked.precision.name, "--precision")
+    rules = written(asked.precision.rules)
+    if (build.get("recipe") or [])[: len(rules)] != rules:
+        raise PackageError(
+            f"the target was built by another recipe called {asked.precision.name}",
+            at=str(path),
+            remedy="give the recipe that it was built by, or build the target again",
+        )
     if revision is not None:
         _same(path, "revision", source.get("revision"), revision, "--revision")
     if asked.logits_to_keep:

@@ -14,7 +14,7 @@ from cabochon.packing import Packed, Scheme, pack
 __all__ = ["BITS", "Packing", "Part", "parts", "unfolded"]
 
 _AT_ONCE = 1 << 22  # numbers packed at once
-_ACROSS = 1 << 28  # numbers in memory at once where rows and columns change places
+_ACROSS = 1 << 26  # numbers in memory at once where rows and columns change places
 _WHOLE = 64  # rows packed at once are a multiple of it: whatever a row has, flat blocks end with them
 
 

@@ -142,7 +142,7 @@ class Precision:
         """Bytes of a row of so many columns of a table, without its scales."""
         scheme = self.scheme(name)
         if scheme is None:
-            return columns * TYPES[self.activations].itemsize
+            return columns * TYPES[self.floating(name)].itemsize
         return scheme.blocks(columns) * scheme.block * scheme.bits // 8
 
     def weights(
@@ -157,25 +157,28 @@ class Precision:
     ) -> tuple[Weight, ...]:
         """The tensors that a package stores of a weight, or of some columns and rows of a 2-D one, under `name`.
 
+        Floats are rounded to nearest, ties to even. Writing raises TensorError where a finite value would become
+        infinite.
         `of`: the name of the whole weight where that is another. `width`: see `Packing`; floats lie so anyway.
         """
         whole = of or name
         scheme = self.scheme(whole) if len(tensor.shape) == 2 else None
         if scheme is None:
-            return (self.recipe(name, tensor, columns, rows),)
+            return (Recipe(name, tensor, self.floating(whole, tensor.dtype), columns, rows),)
         across = self.lies_across(whole)
         packing = Packing(tensor, scheme, columns, rows, width, across, self.importance(whole))
         return parts(name, packing, whole in self.tables)
 
-    def recipe(
-        self, name: str, tensor: Tensor, columns: slice | None = None, rows: slice | None = None
-    ) -> Recipe:
-        """The tensor, or some columns and rows of a 2-D tensor, cast to the type of activations.
+    def floating(self, name: str, dtype: str = "") -> str:
+        """The type of a weight that is not in blocks, of `dtype` in the checkpoint: that of activations.
 
-        Rounds to nearest, ties to even. Writing raises TensorError where a finite value would become infinite.
+        Beside weights in blocks a table that only rows are taken of is f16: in f32 it would be most of the package.
         Integers (I64) are ids, not weights: they are stored as they are.
         """
-        return Recipe(name, tensor, "i64" if tensor.dtype == "I64" else self.activations, columns, rows)
+        if dtype == "I64":
+            return "i64"
+        table = self.tables.get(name) if self.quantized else None
+        return self.activations if table is None or table.multiplied else "f16"
 
     def store(
         self,
@@ -225,10 +228,10 @@ PRECISIONS = {
         Precision("bf16", "bf16"),
         Precision("Q8", "", (Rule("*", "round", 8, 32, True),)),
         Precision("Q4_K_M", "", (_FOUR, *_TOWERS)),
-        Precision("Q4_K_M-uniform", "", (_SEEDS, Rule(_TABLES), *_FLOAT_TOWERS)),
+        Precision("Q4_K_M-uniform", "f16", (_SEEDS, Rule(_TABLES), *_FLOAT_TOWERS)),
         Precision(
             "Q4_K_M-mixed",
-            "",
+            "f16",
             (
                 _SEEDS,
                 *(
@@ -239,6 +242,6 @@ PRECISIONS = {
                 *_FLOAT_TOWERS,
             ),
         ),
-        Precision("NF4", "", (Rule("*", "nf4", 4, 64, True), Rule(_TABLES), *_FLOAT_TOWERS)),
+        Precision("NF4", "", (Rule("*", "nf4", 4, 64, True), Rule(_TABLES), *_TOWERS)),
     )
 }

@@ -132,7 +132,7 @@ def precision_differs(package: Opened) -> Iterator[Found]:
 
 
 def _floats(graph: Graph) -> Mapping[str, int]:
-    """Bytes of the weights that are floats, by type; scales of blocks are none of them, nor are tables beside blocks."""
+    """Bytes of the weights that are floats, by type; without scales of blocks, and tables beside blocks."""
     found = Counter[str]()
     blocks = any(weight.read is not None for weight in held(graph).values())
     for name, weight in held(graph).items():
