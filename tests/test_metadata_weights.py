@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from cabochon.metadata.document import Quantization
-from cabochon.metadata.weights import Weights, quantization, quantization_note, read_weights, whole
+from cabochon.metadata.weights import Weights, quantization, quantization_note, read_weights, rows, whole
 
 LAYER = "model.layers.3.mlp.up_proj.weight"
 MS = "com.microsoft"
@@ -121,3 +121,22 @@ def test_the_note_says_what_the_format_has_no_keys_for():
     first, *others = quantization_note(Quantization(default="int4"))
     assert first == "int4: what most weights are stored as, counted in the graphs."
     assert "no keys for blocks, zero points, scales and roles" in others[0]
+
+
+CENTROIDS = "masked_embedding.centroids.weight"
+
+
+@pytest.mark.parametrize(("nodes", "kind", "shape"), [
+    ([node("FusedMatMul", "x", CENTROIDS, domain=MS, transB=1)], F16, (32, 64)),
+    ([node("Transpose", CENTROIDS, perm=[1, 0])], F16, (32, 64)),
+    ([node("MatMulNBits", "x", CENTROIDS, "s", domain=MS, bits=4, K=64, N=32, block_size=32)], U8, (32, 2, 16)),
+    ([node("MatMulBnb4", "x", CENTROIDS, "s", domain=MS, K=64, N=32, block_size=64, quant_type=1)], U8, (1024,)),
+    ([node("DequantizeLinear", CENTROIDS, "s", axis=0, block_size=32)], U4, (64, 32)),
+])  # fmt: skip
+def test_the_rows_of_a_product_are_the_same_however_they_are_stored(
+    nodes: Any, kind: int, shape: tuple[int, ...]
+):
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid(MS, 1)]
+    graph = helper.make_graph(nodes, "stub", [], [], [outside(CENTROIDS, kind, *shape)])
+    model = ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    assert rows(model.graph.initializers[CENTROIDS]) == 32

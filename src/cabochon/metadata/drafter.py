@@ -31,7 +31,7 @@ from cabochon.metadata.document import (
 )
 from cabochon.metadata.ports import Port, Ports, last, read
 from cabochon.metadata.vocabulary import Vocabulary
-from cabochon.metadata.weights import Weights, quantization, quantization_note, read_weights
+from cabochon.metadata.weights import Weights, quantization, quantization_note, read_weights, rows
 
 __all__ = [
     "CARRY",
@@ -139,12 +139,12 @@ def _borrowed(ports: Ports) -> Iterator[Borrowed]:
 def _head(model: ir.Model, vocabulary: int) -> Head:
     """Centroids are an initializer, and TopK takes the best of them."""
     table = model.graph.initializers.get("masked_embedding.centroids.weight")
-    if table is None or table.shape is None:
+    if table is None:
         return Head(vocabulary)
     best = next(node for node in model.graph if node.op_type == "TopK")
     number = best.inputs[1].const_value if best.inputs[1] is not None else None
     assert number is not None
-    return Head(vocabulary, int(str(table.shape[0])), int(number.numpy().reshape(-1)[0]))
+    return Head(vocabulary, rows(table), int(number.numpy().reshape(-1)[0]))
 
 
 def drafter_document(drafter: Drafter) -> Document:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from cabochon.metadata.document import Quantization, QuantizationOverride
 
-__all__ = ["Weights", "quantization", "quantization_note", "read_weights", "whole"]
+__all__ = ["Weights", "quantization", "quantization_note", "read_weights", "rows", "whole"]
 
 _PART = re.compile(r"(.+\.weight)_(\w+)")  # what belongs to a weight in blocks is called after it
 _LAYER = re.compile(r"\blayers\.(\d+)\.")
@@ -85,6 +85,18 @@ def whole(initializer: str) -> str:
     if part is None:
         return initializer
     return "" if part[2].startswith(("scales", "zero_points")) else part[1]
+
+
+def rows(weight: ir.Value) -> int:
+    """How many rows the weight of a product has, [out, in], however it is stored."""
+    assert weight.shape is not None
+    shape = [int(str(size)) for size in weight.shape]
+    for node, _ in weight.uses():
+        if "N" in node.attributes:  # of products with blocks, which may lie flat
+            return node.attributes["N"].as_int()
+        if node.op_type == "DequantizeLinear":  # whose result is multiplied as it is: [in, out]
+            return shape[-1]
+    return shape[0]
 
 
 def quantization(graphs: Iterable[Holder]) -> Quantization | None:
