@@ -14,7 +14,6 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -22,7 +21,6 @@ import onnx
 import onnxruntime
 import pytest
 
-import cabochon
 from cabochon import sums
 from cabochon.checkpoint import open_checkpoint
 from cabochon.errors import ConfigError, GraphError, PackageError, SourceError, TargetError, TensorError
@@ -32,7 +30,6 @@ from cabochon.package.kinds import KINDS, TEXT
 from checkpoints import TINY, change, copy, hub_cache, published, rename, shard, tiny_config, write_config
 
 SOURCE = TINY / "text"
-MINIATURE = Path(cabochon.__file__).parent / "demo" / "miniature" / "target"
 NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 FILES = {
     "README.md", "SHA256SUMS", "SOURCE_LICENSE.md", "chat_template.jinja", "config.json", "evidence/validation.json",
@@ -91,9 +88,9 @@ def bits(array):
     return np.ascontiguousarray(array).view(np.uint8)
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    return build(SOURCE, tmp_path_factory.mktemp("built") / "package", license="apache-2.0").path
+@pytest.fixture
+def package(packages):
+    return packages("tiny", "default", "f16")
 
 
 def test_a_package_is_complete(package):
@@ -120,9 +117,9 @@ def test_every_file_that_a_document_names_exists(package):
 @pytest.mark.parametrize("target, precision", [
     ("default", "f32"), ("default", "f16"), ("onnx-standard", "bf16"), ("cuda", "bf16"), ("webgpu", "f16"),
 ])  # fmt: skip
-def test_every_tensor_is_read_back_and_compared(tmp_path, target, precision):
-    found = weights(build(TINY / "target", tmp_path / "p", target=target, precision=precision).path)
-    tensors, table = used(TINY / "target"), "model.embed_tokens_per_layer.weight"
+def test_every_tensor_is_read_back_and_compared(packages, target, precision):
+    found = weights(packages("tiny", target, precision))
+    tensors, table = used(SOURCE), "model.embed_tokens_per_layer.weight"
     for name, tensor in tensors.items():
         with np.errstate(all="ignore"):
             expected = tensor.array().astype(NUMPY[precision])
@@ -161,12 +158,12 @@ REBUILD = """
 """
 
 
-def test_rebuilds_are_byte_identical(tmp_path):
-    for i in range(2):
-        command = [sys.executable, "-c", textwrap.dedent(REBUILD), str(SOURCE), str(tmp_path / str(i))]
-        subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": str(i), "TZ": f"UTC+{i}"})
+def test_rebuilds_are_byte_identical(packages, tmp_path):
+    """Here and in another process, with other hashes, in another time zone."""
+    command = [sys.executable, "-c", textwrap.dedent(REBUILD), str(SOURCE), str(tmp_path)]
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": "1", "TZ": "UTC+9"})
     for target in ("default", "cuda", "webgpu"):
-        assert contents(tmp_path / "0" / target) == contents(tmp_path / "1" / target)
+        assert contents(tmp_path / target) == contents(packages("tiny", target, "f16"))
 
 
 SPELLINGS = {
@@ -257,15 +254,15 @@ def snippet(package):
 
 
 @pytest.mark.parametrize("source, target, precision", [
-    (SOURCE, "default", "f16"), (SOURCE, "onnx-standard", "f32"), (MINIATURE, "default", "f16"),
+    ("tiny", "default", "f16"), ("tiny", "onnx-standard", "f32"), ("miniature", "default", "f16"),
 ])  # fmt: skip
-def test_the_snippet_of_the_card_runs_as_it_stands(tmp_path, monkeypatch, source, target, precision):
-    built = build(source, tmp_path / "p", target=target, precision=precision).path
+def test_the_snippet_of_the_card_runs_as_it_stands(packages, monkeypatch, source, target, precision):
+    built = packages(source, target, precision)
     monkeypatch.chdir(built)
     names: dict = {}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(snippet(built), names)
-    vocab = json.loads((source / "config.json").read_text())["vocab_size"]
+    vocab = json.loads((built / "config.json").read_text())["vocab_size"]
     assert names["logits"].shape == (1, names["ids"].shape[1], vocab)
     assert names["logits"].dtype == NUMPY[precision]
     assert int(printed.getvalue()) == int(names["logits"][0, -1].argmax())
@@ -343,7 +340,7 @@ def test_a_link_is_the_checkpoints_own_file(tmp_path):
     assert provenance["build"]["linked_files"] == ["model.onnx.data"]
 
 
-def test_what_cannot_be_linked_is_copied_and_said(tmp_path):
+def test_what_cannot_be_linked_is_copied_and_said(packages, tmp_path):
     source = widened(tmp_path / "source", np.float16)
     built = build(source, tmp_path / "p", target="cuda", precision="f16", weights="link")
     assert built.linked and (built.path / "model.onnx.data").stat().st_nlink == 1
@@ -354,10 +351,10 @@ def test_what_cannot_be_linked_is_copied_and_said(tmp_path):
         in built.remarks
     )
     assert is_whole(built.path)
-    np.testing.assert_array_equal(run(built.path), run(build(source, tmp_path / "c", target="cuda").path))
+    np.testing.assert_array_equal(run(built.path), run(packages("tiny", "cuda", "f16")))
 
 
-def test_shards_are_linked_one_by_one(tmp_path):
+def test_shards_are_linked_one_by_one(packages, tmp_path):
     source = widened(tmp_path / "source")
     names = shard(source, 2)
     for name in names:  # pad the header, so that elements are aligned
@@ -370,7 +367,7 @@ def test_shards_are_linked_one_by_one(tmp_path):
     assert {path.stat().st_ino for path in links} == {(source / name).stat().st_ino for name in names}
     assert not (built.path / "model.onnx.data").exists()
     assert is_whole(built.path)
-    np.testing.assert_array_equal(run(built.path), run(build(source, tmp_path / "c", precision="f32").path))
+    np.testing.assert_array_equal(run(built.path), run(packages()))
 
 
 def test_another_dtype_is_copied(tmp_path):
