@@ -47,10 +47,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(wheel: Path) -> Path:
     folder = wheel.parent / "environment"
-    execute(sys.executable, "-m", "venv", folder)
+    execute(sys.executable, "-m", "venv", "--without-pip", folder)  # which takes 9 s to install
     python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "-qq", "--no-compile")
-    execute(*pip, "-c", ROOT / "constraints.txt", wheel)
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    execute(*pip, "install", "-qq", "--no-compile", "-c", ROOT / "constraints.txt", wheel)
     return python
 
 
