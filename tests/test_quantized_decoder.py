@@ -151,7 +151,8 @@ def test_it_generates(made: Make, target: str, recipe: str) -> None:
     one = made(target, recipe)
     model = cabochon.load(one.graph.parent, threads=1, provider="cpu")
     tokens = model.generate(ids(14).tolist(), greedy=True, ignore_eos=True, max_new_tokens=12).ids
-    assert list(tokens) == one.itself.greedy(ids(14).tolist(), 12)
+    plain = one.itself if one.blocks.rounds else one.twin  # which computes the same
+    assert list(tokens) == plain.greedy(ids(14).tolist(), 12)
 
 
 def test_tables_of_rows_are_looked_up_and_multiplied(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +199,8 @@ def test_without_optimizations_the_portable_graph_is_exact(made: Make) -> None:
     )
 
 
-@pytest.mark.parametrize("target", ["default", "onnx-standard"])
-def test_of_a_trained_model_int8_changes_little(made: Make, target: str) -> None:
-    """Each package itself rounds what it multiplies; on onnx-standard because onnxruntime fuses it so."""
-    one, tokens = made(target, "Q4_K_M", source="miniature"), heldout(60)
+def test_of_a_trained_model_int8_changes_little(made: Make) -> None:
+    one, tokens = made("default", "Q4_K_M", source="miniature"), heldout(60)
     logits, hidden = one.truth.run(tokens)
     twin, itself = one.twin.forward(tokens.tolist()), one.itself.forward(tokens.tolist())
     assert difference(twin[0], logits) < EXACT

@@ -17,7 +17,7 @@ from full_graphs import TARGET, TEXT, Components, Truth, padded, picture
 from graphs import difference
 
 EXACT = 1e-4
-BUILT = [("default", "Q4_K_M"), ("default", "Q4_K_M-mixed"), ("onnx-standard", "Q8"), ("webgpu", "Q4_K_M")]
+BUILT = [("default", "Q4_K_M"), ("default", "Q4_K_M-mixed"), ("onnx-standard", "Q8")]
 Case = tuple["Whole", Truth]
 
 
