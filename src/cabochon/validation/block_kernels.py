@@ -111,7 +111,7 @@ def _ends(graph: Graph, one: Blocked) -> Iterator[Wrong]:
 
 @rule("RUN016", Severity.ERROR, NEEDS)
 def scales_are_computed(package: Opened) -> Iterator[Found]:
-    """A part of a weight that MatMulNBits multiplies is no initializer, or its scales are not of the activations' type.
+    """A part of a weight of MatMulNBits is computed, or its scales are not of the activations' type.
 
     Causes: scales that are stored in another type and cast in the graph. Where a session is not optimized, the kernel
     of the CPU then computes garbage without a word.
