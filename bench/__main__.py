@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bench import building, checkpoints, installing, media, running, speculation, validation
+from bench import building, checkpoints, installing, media, quantized, running, speculation, validation
 from bench.table import Row, failed, markdown, write_into
 
-LARGE = ("full", "media")  # parts that need E2B at full size
+LARGE = ("full", "media", "quantized")  # parts that need E2B at full size
 Part = Callable[[Path, float, int], Iterable[Row]]
 
 
@@ -117,6 +117,7 @@ PARTS: dict[str, Part] = {
     "speculation": _speculation,
     "full": _full,
     "media": _media,
+    "quantized": quantized.quantized,
 }
 
 if __name__ == "__main__":

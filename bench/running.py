@@ -42,10 +42,10 @@ print(json.dumps([loaded - start, first - loaded, time.perf_counter() - first]))
 class Decoder:
     """A package's graph, fed with values as onnxruntime holds them: what the graph costs, without Python."""
 
-    def __init__(self, package: Path) -> None:
+    def __init__(self, package: Path, options: Any = None) -> None:
         import onnxruntime as ort
 
-        options = ort.SessionOptions()
+        options = options or ort.SessionOptions()
         options.log_severity_level = 3
         self.session = ort.InferenceSession(
             package / "model.onnx", options, providers=["CPUExecutionProvider"]
