@@ -203,13 +203,12 @@ def _looked_up(scheme: Scheme, columns: int) -> Scheme:
     """What GatherBlockQuantized reads right everywhere: rows with zero points, that fill whole bytes of them.
 
     Without any CUDA takes 0 for the middle (issue 31692 of onnxruntime); with an odd number of four bits in a row CUDA
-    reads those of another row, and WebGPU refuses the shape. Then blocks are halved, or codes have eight bits.
+    reads those of another row, and WebGPU refuses the shape. Then blocks are halved, once or more, or codes have 8 bits.
     """
     if scheme.method == "nf4":
         return scheme
-    halved = max(scheme.block // 2, 16)
-    forms = [(4, scheme.block), (4, halved)] if scheme.bits == 4 else []
-    even = ((bits, block) for bits, block in forms if -(-columns // block) % 2 == 0)
+    smaller = [scheme.block >> i for i in range(4) if scheme.block >> i >= 16] if scheme.bits == 4 else []
+    even = ((4, block) for block in smaller if -(-columns // block) % 2 == 0)
     bits, block = next(even, (8, scheme.block))
     return replace(scheme, bits=bits, block=block, symmetric=False)
 
@@ -217,6 +216,12 @@ def _looked_up(scheme: Scheme, columns: int) -> Scheme:
 _TABLES = "*/embed_tokens*"
 _TOWERS = tuple(Rule(f"{tower}_encoder/*", "round", 8, 32, True) for tower in ("vision", "audio"))
 _FOUR = Rule("*", "k-quant", 4, 32)
+# Measured on the miniature (docs/calibration.md): what 8 bits cost least for, and what loses least by larger blocks.
+_SENSITIVE = tuple(
+    Rule(f"decoder/{role}", "round", 8, 32, True)
+    for role in ("self_attn.v_proj", "self_attn.k_proj", "per_layer_projection", "per_layer_input_gate")
+)
+_LAYERS = Rule("decoder/embed_tokens_per_layer", "k-quant", 4, 64)
 _SEEDS = Rule("*", "k-quant", 4, 32, False)
 _FLOAT_TOWERS = (Rule("*_encoder/*"),)
 
@@ -227,7 +232,7 @@ PRECISIONS = {
         Precision("f16", "f16"),
         Precision("bf16", "bf16"),
         Precision("Q8", "", (Rule("*", "round", 8, 32, True),)),
-        Precision("Q4_K_M", "", (_FOUR, *_TOWERS)),
+        Precision("Q4_K_M", "", (_FOUR, _LAYERS, *_SENSITIVE, *_TOWERS)),
         Precision("Q4_K_M-uniform", "f16", (_SEEDS, Rule(_TABLES), *_FLOAT_TOWERS)),
         Precision(
             "Q4_K_M-mixed",
