@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cabochon.parity.blocks import Blocks
+from cabochon.parity.built import Built
 from cabochon.parity.dequantized import HEAD, TABLE, Dequantized, Weight, _place
 
 TABLE_VALUES = np.arange(24, dtype=np.float32).reshape(6, 4)
@@ -71,3 +72,18 @@ def test_what_there_is_in_words_and_whether_kernels_round() -> None:
     assert found.kinds == ["4 bits in blocks of 32: 2 weights"]
     assert (found.rounds, rounding.rounding) == (True, 32)
     assert not Dequantized().rounds
+
+
+def test_rows_in_blocks_are_f16_in_a_package_of_f32_so_that_its_twin_is_judged() -> None:
+    looked_up, multiplied = whole(TABLE, TABLE_VALUES), whole("a", TABLE_VALUES, True)
+    rounding = Weight("b", True, {(0, 0): blocks(TABLE_VALUES, True, rounds=True)})
+    for floats, weights, own, rough in (
+        ("f32", (), "f32", False),
+        ("f32", (multiplied,), "f32", False),
+        ("f32", (multiplied, looked_up), "f32", True),
+        ("f32", (rounding, looked_up), "f32+int8", False),
+        ("f16", (multiplied, looked_up), "f16", False),
+    ):
+        how = Built(floats, Dequantized(weights))
+        assert (how.own, how.rough) == (own, rough)
+        assert how.arithmetics[-1] == "f32"

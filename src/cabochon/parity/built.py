@@ -54,6 +54,12 @@ class Built:
         return self.floats != "bf16"
 
     @property
+    def rough(self) -> bool:
+        """True where a package in f32 has rows in blocks, whose scales, and what is looked up by them, are f16: its
+        own figures are reported, and its twin's are judged."""
+        return self.own == "f32" and any(not weight.multiplied for weight in self.weights.weights)
+
+    @property
     def direct(self) -> str:
         """How the package itself is run."""
         return DIRECT.format(what=self.what)
