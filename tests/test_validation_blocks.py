@@ -225,9 +225,8 @@ class Made:
         self.proto = helper.make_model(made, opset_imports=opsets, ir_version=10)
         self.proto.metadata_props.add(key="cabochon.target", value=target)
 
-    def read(self, folder: Path) -> Graph:
+    def read(self, folder: Path, kind: int = TensorProto.FLOAT) -> Graph:
         """As validation reads it; the output has no stated type there, so that it is given one."""
-        kind = TensorProto.FLOAT
         self.proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", kind, ["b", "n"]))
         (folder / "model.onnx").write_bytes(self.proto.SerializeToString())
         return read_graph(folder, "model.onnx")
@@ -406,7 +405,8 @@ def test_what_is_slow_is_said(case: str, tmp_path: Path) -> None:
     nodes, stored, target, expected = SLOW[case]
     made = Made(*(nodes if isinstance(nodes, list) else [nodes]), target=target, **stored)
     found = made.found(tmp_path)
-    assert found.pop("RUN017", [None]) == [expected]
+    slow = found.pop("RUN017", [])
+    assert [each.partition(": ")[0] for each in slow] == ([expected] if expected else [])
     assert not found.keys() & {"RUN001", "RUN003", "RUN015", "RUN016"}, found
 
 
@@ -493,9 +493,7 @@ def test_onnxruntime_loads_what_is_said_to_run(case: str, kind: str, tmp_path: P
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     onnxruntime.InferenceSession(made.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    made.proto.graph.value_info.append(helper.make_tensor_value_info("y", number, ["b", "n"]))
-    read = made.read(tmp_path)
-    assert all(runs(each) for each in typed(Graph(read.root, read.path, made.proto, read.ports)))
+    assert all(runs(each) for each in typed(made.read(tmp_path, number)))
 
 
 def test_a_changed_code_is_not_what_the_checkpoint_gives(packages: Packages, tmp_path: Path) -> None:

@@ -139,10 +139,13 @@ def slow(package: Opened) -> Iterator[Found]:
     Remedy: state accuracy_level 4 for 8 bits on the CPU; choose another precision than NF4 there; gather packed rows;
     store what is unpacked as [in, out].
     """
-    for graph, one in _everywhere(package):
-        if why := _slow(graph, one):
-            found, expected = why
-            yield Found(f"{graph.path}: {one.at}", found, expected)
+    for graph in package.graphs.values():
+        found = dict[tuple[str, str], list[Blocked]]()
+        for one in blocked(graph):
+            if why := _slow(graph, one):
+                found.setdefault(why, []).append(one)
+        for (what, expected), nodes in found.items():
+            yield Found(graph.path, f"{what}: {len(nodes)} nodes, such as {nodes[0].at}", expected)
 
 
 def _slow(graph: Graph, one: Blocked) -> tuple[str, str] | None:
