@@ -190,3 +190,23 @@ def test_what_each_version_cannot_say_is_said(pair: Path, over_full: Path):
             "How weights are stored in blocks. `quantization` names the precision of most of them"
             in (package / "METADATA_STATUS.md").read_text()
         )
+
+
+def test_a_head_that_is_stored_apart_leaves_the_table_to_the_embedding(tmp_path: Path):
+    out, said = tmp_path / "pair", {"precision": "NF4", "license": "apache-2.0"}
+    cabochon.build(TINY / "target", out, model="full", assistant=TINY / "assistant", **said)  # type: ignore[arg-type]
+    document = yaml.read((out / "inference_metadata.yaml").read_bytes(), "document")
+    chained = document["speculative"]["proposal_execution"]
+    assert chained["token_embedding"] == {"component": "embedding", "table": TABLE}
+    assert document["quantization"]["default"] == "nf4"
+    contract = yaml.read((out / "component_contract.yaml").read_bytes(), "contract")["components"]
+    assert contract["token_embedding"]["table_in"] == "target/embedding/model.onnx"
+    assert contract["assistant"]["head"]["centroids"] == 32
+    status = (out / "METADATA_STATUS.md").read_text()
+    assert (
+        "A table that `target` has not: its head is another weight, and `embedding` looks up tokens."
+        in status
+    )
+    tensors = open_checkpoint(TINY / "target").tensors
+    table = next(tensors[name].array() for name in tensors if name.endswith("embed_tokens.weight"))
+    np.testing.assert_array_equal(looked_up(out), table.astype(np.float16)[IDS].astype(np.float32) * 8)

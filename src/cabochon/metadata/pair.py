@@ -102,6 +102,13 @@ class Pair:
         return self.target, self.drafter, *(self.full.members if self.full else ())
 
     @property
+    def holder(self) -> Decoder | Drafter | Member:
+        """The graph that has the table of tokens: the target, but where its head is another weight and it is fed."""
+        table = whole(self.embedding.table)
+        fed = (graph for graph in self.graphs if graph is not self.drafter)
+        return next((graph for graph in fed if table in graph.weights.names), self.target)
+
+    @property
     def quantized(self) -> bool:
         """Whether any weight is in blocks."""
         return any(graph.weights.quantized for graph in self.graphs)
@@ -224,7 +231,7 @@ def _speculative(pair: Pair, workflow: Workflow) -> Speculative:
         folded_carry_output=CARRY,
         folded_carry_seed=ValueRef(component=pair.target.name, output=pair.seed),
         token_embedding=TokenEmbedding(
-            component=pair.target.name, table=pair.embedding.table, scale=pair.embedding.scale
+            component=pair.holder.name, table=pair.embedding.table, scale=pair.embedding.scale
         ),
     )
     return Speculative(

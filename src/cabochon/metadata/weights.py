@@ -29,12 +29,13 @@ class Weights:
     """How many numbers of a graph's weights have which precision, in the words of the document: "int4", "float16".
 
     By layer; None are those of no layer. "nf4" is no word of the format's own list, which is open: its numbers are no
-    integers.
+    integers. `names`: of the weights.
     """
 
     layers: Mapping[int | None, Mapping[str, int]] = field(
         default_factory=dict[int | None, Mapping[str, int]]
     )
+    names: frozenset[str] = frozenset()
 
     @property
     def quantized(self) -> bool:
@@ -76,7 +77,7 @@ def read_weights(model: ir.Model) -> Weights:
         seen.add(weight)
         layer = _LAYER.search(weight)
         found.setdefault(int(layer[1]) if layer else None, Counter())[precision] += count
-    return Weights(found)
+    return Weights(found, frozenset(seen))
 
 
 def whole(initializer: str) -> str:

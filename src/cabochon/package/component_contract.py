@@ -37,7 +37,7 @@ def pair_contract(pair: Pair) -> bytes:
             **_ports(pair.embedding.ports, {}),
             "tables": list(pair.embedding.tables),
             **({"beside_tables": list(pair.embedding.beside)} if pair.embedding.beside else {}),
-            "table_in": pair.target.artifact,
+            "table_in": pair.holder.artifact,
             "scale": pair.embedding.scale,
         },
         pair.target.name: {

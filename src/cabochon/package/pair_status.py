@@ -28,7 +28,10 @@ def _stated(pair: Pair) -> Iterator[tuple[str, str]]:
     yield "Proposals", f"chained, up to {pair.width} between two verifications"
     yield "First carry", f"`{pair.seed}` of `{target.name}`, after the final norm"
     yield "Further carries", "`projected_state`, folded into `inputs_embeds`"
-    yield "Token embedding", f"`{pair.embedding.table}` of `{target.name}`, rows times {pair.embedding.scale}"
+    yield (
+        "Token embedding",
+        f"`{pair.embedding.table}` of `{pair.holder.name}`, rows times {pair.embedding.scale}",
+    )
     yield "Vocabulary", f"identical, {drafter.head.vocabulary} tokens"
     yield "Rolled back", f"{len(target.caches)} cells, every one of the target"
     yield (
@@ -55,6 +58,11 @@ def _v1(pair: Pair) -> Iterator[str]:
         yield (
             f"A table in parts: no binding of the target holds all its rows, {len(pair.embedding.tables)} weights do. "
             f"`token_embedding.table` names the first. `{pair.embedding.artifact}` looks up in all of them."
+        )
+    if pair.holder is not pair.target:
+        yield (
+            f"A table that `{pair.target.name}` has not: its head is another weight, and `{pair.holder.name}` looks up "
+            f"tokens. `token_embedding.component` says so; other validators want it to be `{pair.target.name}`."
         )
     if pair.embedding.beside:
         beside = ", ".join(f"`{name}`" for name in pair.embedding.beside)

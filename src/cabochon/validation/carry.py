@@ -46,8 +46,16 @@ def _lacking(pair: Pair, chain: Chained) -> Iterator[Found]:
     ):
         if part is None:
             yield Found(at, f"no {name}", f"{name} of {target}")
-        elif part.component != target:
+        elif part.component != target and not (name == "token_embedding" and _feeds(pair, part.component)):
             yield Found(f"{at}.{name}.component", repr(part.component), repr(target))
+
+
+def _feeds(pair: Pair, component: str) -> bool:
+    """Whether a component looks tokens up for a target without a table: one whose head is another weight."""
+    graph, target = (pair.document.graphs.get(name) for name in (component, pair.said.target))
+    if graph is None or target is None:
+        return False
+    return graph.path == (target.folder().parent / LOOKUP).as_posix() and not token_tables(target)
 
 
 @rule("SPC004", Severity.ERROR, NEEDS)

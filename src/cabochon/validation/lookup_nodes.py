@@ -49,8 +49,10 @@ def rows(graph: Graph, table: str) -> Rows | None:
     scales = graph.initializers.get(f"{table}{SCALES}")
     if scales is None:
         weight = graph.initializers.get(table)
-        two = weight is not None and len(weight.shape) == 2
-        return Rows(weight.shape[0], weight.shape[1], weight.dtype) if weight and two else None
+        if weight is None or len(weight.shape) != 2:
+            return None
+        row = next((name for name, _ in _scaled(graph, table)), "")  # which may be cast behind the table
+        return Rows(*weight.shape, element_types(graph).get(row, weight.dtype))
     row = next((name for name, _ in _scaled(graph, table)), None) or next(iter(taken(graph, table)), "")
     width = (shapes(graph).get(row) or (None,))[-1]
     count = scales.shape[1 if _lies_across(graph, table) else 0] if len(scales.shape) == 2 else None
