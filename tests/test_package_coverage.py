@@ -70,8 +70,8 @@ def test_a_line_is_a_role_as_it_is_stored():
 
 @pytest.mark.parametrize(("precision", "table", "head"), [
     ("Q4_K_M", "4 bits in blocks of 32, asymmetric, k-quant", None),
-    ("Q4_K_M-uniform", "f32", "4 bits in blocks of 32, asymmetric, k-quant"),
-    ("Q4_K_M-mixed", "f32", "8 bits in blocks of 32, asymmetric, round"),
+    ("Q4_K_M-uniform", "f16", "4 bits in blocks of 32, asymmetric, k-quant"),
+    ("Q4_K_M-mixed", "f16", "8 bits in blocks of 32, asymmetric, round"),
 ])  # fmt: skip
 def test_a_tied_head_in_another_form_is_a_line_and_no_more_parameters(
     precision: str, table: str, head: str | None
