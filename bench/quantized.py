@@ -19,25 +19,20 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from statistics import median
-from typing import Any
-
-import numpy as np
 
 import cabochon
-from bench import gguf, media, running, steps
+from bench import beside, gguf, media, operators, steps
+from bench.beside import PROMPT, VARIABLE, VERSION, absent
 from bench.checkpoints import ROOT
 from bench.table import Row, failed, markdown
 from bench.watch import Watched, python
 from cabochon.demo import MINIATURE
 
-PRECISION, PROMPT, STEPS, DEEP, CHECKED = "Q4_K_M", 256, 16, 4096, 40
-VARIABLE = "CABOCHON_BENCH_LLAMA"
-LLAMA_VERSION = "0.3.36"
+PRECISION, DEEP, CHECKED = "Q4_K_M", 4096, 40
+WHAT = f"full E2B {PRECISION} text"
 BUILD = """
 import sys, cabochon
 source, out, model, precision = sys.argv[1:]
@@ -46,10 +41,6 @@ print(cabochon.build(source, out, precision=precision, model=model, allow_missin
 """
 LIMITS = {"text": 2.9e9, "full": 3.4e9}
 SECONDS, ANONYMOUS = 180, 500e6
-FASTER = {"decode": 1.5, "prefill": 4.0}  # goals on two threads
-GATES = {"decode": 1.3, "prefill": 3.0}
-SHOWN = 5  # operators
-RUNS = 8
 
 
 @dataclass(frozen=True)
@@ -62,20 +53,6 @@ class Given:
     llama: str | None = os.environ.get(VARIABLE)
     threads: tuple[int, ...] = (2, 1)
     deep: int = DEEP
-
-
-@dataclass(frozen=True)
-class Figures:
-    """One side with some number of threads: seconds, and bytes that the process grew by after the first answer."""
-
-    about: str
-    load: float
-    anonymous: int
-    mapped: int
-    prefill: float
-    decode: float
-    deep_prefill: float
-    deep_decode: float
 
 
 def quantized(work: Path, scale: float, rounds: int, given: Given | None = None) -> Iterator[Row]:
@@ -97,9 +74,21 @@ def quantized(work: Path, scale: float, rounds: int, given: Given | None = None)
         theirs = given.gguf or true_q4_k_m(source or work, work / "e2b-q4km.gguf", fitting)
     yield sizes(package, theirs)
     for threads in given.threads:
-        yield from compared(package, theirs, fitting, threads, rounds, given.deep)
+        with contextlib.ExitStack() as stack:
+            sides = {"ours": stack.enter_context(steps.ours(package, threads))}
+            if theirs is not None and fitting is not None:
+                context = beside.context(rounds, given.deep)
+                other = beside.theirs(theirs, fitting, threads, context)
+                sides["llama.cpp"] = stack.enter_context(other)
+            found = beside.measured(sides, rounds, given.deep, _vocabulary(package))
+        yield from beside.rows(WHAT, found, threads, given.deep)
     for depth in (PROMPT, given.deep):
-        yield operators(package, work, max(given.threads), depth)
+        yield operators.shares(package, work, max(given.threads), depth)
+
+
+def _vocabulary(package: Path) -> int:
+    config = json.loads((package / "config.json").read_text(encoding="utf-8"))
+    return config.get("text_config", config)["vocab_size"]
 
 
 def llama_python(asked: str | None) -> str | None:
@@ -109,7 +98,7 @@ def llama_python(asked: str | None) -> str | None:
     said = subprocess.run([found, "-c", code], capture_output=True, text=True)
     if said.returncode and asked:
         raise RuntimeError(
-            f"{asked} has no llama-cpp-python; `{asked} -m pip install llama-cpp-python=={LLAMA_VERSION}`"
+            f"{asked} has no llama-cpp-python; `{asked} -m pip install llama-cpp-python=={VERSION}`"
         )
     return None if said.returncode else found
 
@@ -165,7 +154,7 @@ def agreement(work: Path, llama: str) -> Row:
     file = gguf.write(source, work / "miniature.gguf", f32=True)
     ids = cabochon.load(package).prompt_ids((MINIATURE / "heldout.txt").read_text("utf-8"))[:PROMPT]
     said: list[list[int]] = []
-    for side in (steps.ours(package, 1), theirs_of(file, llama, 1, 2 * PROMPT, "f32")):
+    for side in (steps.ours(package, 1), beside.theirs(file, llama, 1, 2 * PROMPT, "f32")):
         with side:
             said.append(side.ask([], greedy_after=ids, greedy=CHECKED)["greedy"])
     same = sum(a == b for a, b in zip(*said, strict=True))
@@ -177,12 +166,6 @@ def agreement(work: Path, llama: str) -> Row:
     )
 
 
-def theirs_of(file: Path, llama: str, threads: int, context: int, *more: str) -> steps.Side:
-    """llama.cpp's side of a comparison."""
-    command = [llama, "-m", "bench.llama", "serve", str(file), str(threads), str(context), *more]
-    return steps.Side(command, threads)
-
-
 def sizes(package: Path, theirs: Path | None) -> Row:
     """Bytes, bits per weight, and what is read for one token: everything but the table of per-layer inputs."""
     provenance = json.loads((package / "provenance.json").read_text(encoding="utf-8"))
@@ -190,10 +173,10 @@ def sizes(package: Path, theirs: Path | None) -> Row:
     ours = [(w["role"], w["precision"], w["parameters"], w["bytes"]) for w in weights]
     said = _sizes("embed_tokens_per_layer", ours)
     if theirs is None:
-        return Row(f"size of full E2B {PRECISION}, text", said, _absent())
+        return Row(f"size of {WHAT}", said, absent())
     held = [(name, its.type, its.parameters, its.nbytes) for name, its in gguf.read(theirs).items()]
     against, ratio = _sizes("per_layer_token_embd.weight", held), _bytes(ours) / _bytes(held)
-    return Row(f"size of full E2B {PRECISION}, text", said, f"llama.cpp: {against}", f"{ratio:.2f}")
+    return Row(f"size of {WHAT}", said, f"llama.cpp: {against}", f"{ratio:.2f}")
 
 
 def _sizes(table: str, weights: Sequence[tuple[str, str, int, int]]) -> str:
@@ -210,138 +193,6 @@ def _sizes(table: str, weights: Sequence[tuple[str, str, int, int]]) -> str:
 
 def _bytes(weights: Sequence[tuple[str, str, int, int]]) -> int:
     return sum(w[3] for w in weights)
-
-
-def compared(
-    package: Path, theirs: Path | None, llama: str | None, threads: int, rounds: int, deep: int
-) -> Iterator[Row]:
-    """Loading, prefill and decoding of both sides in turns, as many threads on both."""
-    with contextlib.ExitStack() as stack:
-        sides = {"ours": stack.enter_context(steps.ours(package, threads))}
-        if theirs is not None and llama is not None:
-            context = deep + STEPS * (rounds + 2)
-            sides["llama.cpp"] = stack.enter_context(theirs_of(theirs, llama, threads, context))
-        found = measured(sides, rounds, deep, _vocabulary(package))
-    yield from rows(found, threads, deep)
-
-
-def _vocabulary(package: Path) -> int:
-    config = json.loads((package / "config.json").read_text(encoding="utf-8"))
-    return config.get("text_config", config)["vocab_size"]
-
-
-def measured(sides: Mapping[str, steps.Side], rounds: int, deep: int, vocabulary: int) -> dict[str, Figures]:
-    """Medians over the rounds. What is made at the first answer is not measured, but its memory is."""
-    drawn = np.random.default_rng(0)
-    prompt, long, after = (drawn.integers(3, vocabulary, n).tolist() for n in (PROMPT, deep, STEPS))
-    first = {name: side.ask(prompt, after) for name, side in sides.items()}
-    near = _turns(sides, rounds, prompt, after)
-    filled = {name: side.ask(long, after) for name, side in sides.items()}
-    far = _turns(sides, rounds, [], after, fresh=False)
-    return {
-        name: Figures(
-            side.loaded["about"],
-            side.loaded["seconds"],
-            first[name]["RssAnon"],
-            first[name]["RssFile"],
-            median(said["prefill"] for said in near[name]),
-            median(chain.from_iterable(said["steps"] for said in near[name])),
-            filled[name]["prefill"],
-            median(chain.from_iterable(said["steps"] for said in far[name])),
-        )
-        for name, side in sides.items()
-    }
-
-
-def _turns(
-    sides: Mapping[str, steps.Side], rounds: int, ids: list[int], after: list[int], *, fresh: bool = True
-) -> dict[str, list[dict[str, Any]]]:
-    turns = [{name: side.ask(ids, after, fresh=fresh) for name, side in sides.items()} for _ in range(rounds)]
-    return {name: [turn[name] for turn in turns] for name in sides}
-
-
-def rows(found: Mapping[str, Figures], threads: int, deep: int) -> Iterator[Row]:
-    """The table's rows of one number of threads."""
-    ours, theirs = found["ours"], found.get("llama.cpp")
-    what = f"full E2B {PRECISION} text, {_counted(threads)}"
-    yield Row(
-        f"load and first answer, {what}",
-        _load(ours),
-        f"{theirs.about}: {_load(theirs)}" if theirs else _absent(),
-    )
-    for title, key, goal in (
-        (f"prefill of {PROMPT} tokens, last logits", "prefill", "prefill"),
-        (f"decode one token after {PROMPT}", "decode", "decode"),
-        (f"prefill of {deep} tokens, once", "deep_prefill", None),
-        (f"decode one token after {deep}", "deep_decode", None),
-    ):
-        yield _row(
-            f"{title}, {what}",
-            getattr(ours, key),
-            theirs and getattr(theirs, key),
-            goal if threads == 2 else None,
-        )
-
-
-def _row(what: str, ours: float, theirs: float | None, goal: str | None) -> Row:
-    if theirs is None:
-        return Row(what, _milliseconds(ours), _absent())
-    ratio = theirs / ours
-    aim = f"≥ {FASTER[goal]} × (gate {GATES[goal]} ×)" if goal else ""
-    met = ratio >= FASTER[goal] if goal else None
-    return Row(
-        what, _milliseconds(ours), f"llama.cpp: {_milliseconds(theirs)}", f"{ratio:.2f} × faster", aim, met
-    )
-
-
-def _counted(threads: int) -> str:
-    return f"{threads} thread{'s' * (threads > 1)}"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:,.1f} ms" if seconds < 1 else f"{1e3 * seconds:,.0f} ms"
-
-
-def _load(side: Figures) -> str:
-    return (
-        f"{side.load:.1f} s, {side.anonymous / 1e9:.2f} GB anonymous, {side.mapped / 1e9:.2f} GB file-backed"
-    )
-
-
-def _absent() -> str:
-    return f"no llama-cpp-python here; name a Python that has {LLAMA_VERSION} in {VARIABLE}"
-
-
-def operators(package: Path, work: Path, threads: int, depth: int) -> Row:
-    """Where the time of a decode step goes, by onnxruntime's profiler; sliding caches are cut to their window."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 3, threads
-    options.enable_profiling, options.profile_file_prefix = True, str(work / "profile")
-    decoder = running.Decoder(package, options)
-    step = decoder.prepared(1, depth, 1)
-    for _ in range(RUNS):
-        step()
-    events = json.loads(Path(decoder.session.end_profiling()).read_text(encoding="utf-8"))
-    spent = by_operator(events)
-    whole = sum(spent.values())
-    shares = [f"{name} {time / whole:.0%}" for name, time in spent.most_common(SHOWN)]
-    rest = whole - sum(time for _, time in spent.most_common(SHOWN))
-    return Row(
-        f"where a decode step after {depth} goes, {_counted(threads)}, onnxruntime's profiler",
-        f"{', '.join(shares)}, the rest {rest / whole:.0%}",
-    )
-
-
-def by_operator(events: Sequence[Mapping[str, Any]]) -> Counter[str]:
-    """Microseconds in the kernels of each operator, the first run left out."""
-    runs = sorted(event["ts"] + event["dur"] for event in events if event["name"] == "model_run")
-    spent: Counter[str] = Counter()
-    for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time") and event["ts"] >= runs[0]:
-            spent[event["args"]["op_name"]] += event["dur"]
-    return spent
 
 
 def main() -> None:

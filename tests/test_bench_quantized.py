@@ -10,8 +10,9 @@ from cabochon.checkpoint import open_checkpoint
 from cabochon.demo import MINIATURE
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from bench import gguf, quantized
-from bench.quantized import Figures, Given
+from bench import beside, gguf, operators, quantized
+from bench.beside import Figures
+from bench.quantized import Given
 
 SOURCE = MINIATURE / "target"
 FIGURES = Figures("about", 1.0, 10**9, 2 * 10**9, 0.5, 0.03, 9.0, 0.06)
@@ -41,17 +42,17 @@ def test_a_gguf_file_holds_every_tensor_under_llama_cpps_names(tmp_path: Path, f
 
 def test_rows_of_two_sides_have_aims_on_two_threads_only() -> None:
     theirs = Figures("llama", 2.0, 10**9, 10**9, 1.75, 0.06, 9.0, 0.06)
-    load, prefill, decode, _, deep = quantized.rows({"ours": FIGURES, "llama.cpp": theirs}, 2, 4096)
+    load, prefill, decode, _, deep = beside.rows("it", {"ours": FIGURES, "llama.cpp": theirs}, 2, 4096)
     assert load.against == "llama: 2.0 s, 1.00 GB anonymous, 1.00 GB file-backed"
     assert (prefill.ratio, prefill.aim, prefill.met) == ("3.50 × faster", "≥ 4.0 × (gate 3.0 ×)", False)
     assert (decode.ours, decode.against, decode.met) == ("30.0 ms", "llama.cpp: 60.0 ms", True)
     assert (deep.ratio, deep.met) == ("1.00 × faster", None)
-    assert all(row.met is None for row in quantized.rows({"ours": FIGURES, "llama.cpp": theirs}, 1, 4096))
+    assert all(row.met is None for row in beside.rows("it", {"ours": FIGURES, "llama.cpp": theirs}, 1, 4096))
 
 
 def test_without_llama_cpp_rows_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = list(quantized.rows({"ours": FIGURES}, 2, 4096))
-    assert all(quantized.VARIABLE in row.against and row.met is None for row in rows)
+    rows = list(beside.rows("it", {"ours": FIGURES}, 2, 4096))
+    assert all(beside.VARIABLE in row.against and row.met is None for row in rows)
     assert rows[1].ours == "500.0 ms"
     with pytest.raises(RuntimeError, match=r"pip install llama-cpp-python==0\.3\.36"):
         quantized.llama_python("/bin/false")
@@ -71,7 +72,7 @@ def test_operators_are_summed_after_the_first_run() -> None:
         kernel("MatMulNBits", 80, 9),
         run(65, 40),
     ]
-    assert quantized.by_operator(events) == {"Add": 3, "MatMulNBits": 9}
+    assert operators.by_operator(events) == {"Add": 3, "MatMulNBits": 9}
 
 
 def test_a_checkpoint_is_made_only_where_it_is_needed() -> None:
