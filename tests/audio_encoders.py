@@ -116,14 +116,19 @@ class Encoder:
 
 
 class Truth:
-    """The NumPy reference over the same checkpoint, one clip at a time."""
+    """The NumPy reference over the same checkpoint, one clip at a time; what it said of a clip it says again."""
 
     def __init__(self, folder: Path) -> None:
+        self.said: dict[tuple[bytes | str, ...], tuple[np.ndarray, np.ndarray]] = {}
         self.raw = json.loads((folder / "config.json").read_bytes())["audio_config"]
         self.weights = oracle.Weights(str(folder))
 
     def hidden(self, features: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return oracle.audio(self.raw, self.weights, TOWER, features, mask)
+        clip = features.tobytes(), mask.tobytes(), json.dumps(self.raw)
+        if clip not in self.said:
+            self.said[clip] = oracle.audio(self.raw, self.weights, TOWER, features, mask)
+        hidden, real = self.said[clip]
+        return hidden.copy(), real.copy()
 
     def run(self, features: np.ndarray, mask: np.ndarray) -> np.ndarray:
         hidden, real = self.hidden(features, mask)

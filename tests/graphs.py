@@ -102,15 +102,25 @@ class Graph:
 
 
 class Oracle:
-    """The NumPy reference over the same checkpoint, one row at a time."""
+    """The NumPy reference over the same checkpoint, one row at a time; what it said of a row it says again."""
 
     def __init__(self, folder: Path) -> None:
+        self.said: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
         self.raw = json.loads((folder / "config.json").read_bytes())
         self.weights = oracle.Weights(str(folder))
         self.geometry = oracle.Geometry(self.raw)
 
     def run(self, ids: Any, past: Past | None = None, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Logits [S, V] and the last hidden state [S, H]."""
+        if past is not None or start:
+            return self._run(ids, past, start)
+        row = tuple(map(int, ids))
+        if row not in self.said:
+            self.said[row] = self._run(ids, None, 0)
+        logits, hidden = self.said[row]
+        return logits.copy(), hidden.copy()
+
+    def _run(self, ids: Any, past: Past | None, start: int) -> tuple[np.ndarray, np.ndarray]:
         ids = np.asarray(ids)
         x = oracle.embed(self.geometry, self.weights, "model.", ids)
         extras = oracle.ple_inputs(self.geometry, self.weights, "model.", ids, x)

@@ -1,12 +1,13 @@
 """The decoder graph against the NumPy oracle: every target, every way of feeding it that the ports allow."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import checkpoints
-from graphs import Graph, Oracle, difference, random_checkpoint
+from graphs import Graph, Oracle, Past, difference, random_checkpoint
 
 EXACT = 1e-4
 TINY = checkpoints.TINY / "text"
@@ -233,19 +234,35 @@ def test_other_geometries(tmp_path: Path, target: str, variant: str) -> None:
     assert difference(graph.run(tokens[17:], past=past)["logits"][0], logits[17:]) < EXACT
 
 
+Far = Callable[[Graph, int], tuple[Past, np.ndarray]]
+
+
+@pytest.fixture(scope="module")
+def far(truth: Oracle) -> Far:
+    """Keys and values of so many tokens, and the logits of token 55 behind them: the same for every target."""
+    made: dict[int, tuple[Past, np.ndarray]] = {}
+
+    def make(graph: Graph, position: int) -> tuple[Past, np.ndarray]:
+        if position not in made:
+            rng = np.random.default_rng(position)
+            past = {
+                i: tuple(
+                    rng.standard_normal((1, layer.kv_heads, position, layer.head_dim), np.float32) * 0.3
+                    for _ in range(2)
+                )
+                for i, layer in enumerate(graph.config.layers[: graph.config.first_shared])
+            }
+            made[position] = past, truth.run([55], past=past, start=position)[0]
+        return made[position]
+
+    return make
+
+
 @pytest.mark.parametrize("position", [300, 4096, 131_071])
-def test_far_positions(graph: Graph, truth: Oracle, position: int) -> None:
+def test_far_positions(graph: Graph, far: Far, position: int) -> None:
     """Angles are computed in f32 from the position itself: there is no table to run out of."""
-    rng = np.random.default_rng(position)
-    past = {
-        i: tuple(
-            rng.standard_normal((1, layer.kv_heads, position, layer.head_dim)).astype(np.float32) * 0.3
-            for _ in range(2)
-        )
-        for i, layer in enumerate(graph.config.layers[: graph.config.first_shared])
-    }
-    found = graph.run([55], past=past)["logits"][0]
-    assert difference(found, truth.run([55], past=past, start=position)[0]) < EXACT
+    past, expected = far(graph, position)
+    assert difference(graph.run([55], past=past)["logits"][0], expected) < EXACT
 
 
 def test_half_precision_stays_close(truth: Oracle) -> None:
@@ -289,11 +306,15 @@ def narrow_e2b(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return random_checkpoint(tmp_path_factory.mktemp("e2b"), **E2B_ATTENTION)
 
 
+@pytest.fixture(scope="module")
+def narrow_truth(narrow_e2b: Path) -> Oracle:
+    return Oracle(narrow_e2b)
+
+
 @pytest.mark.parametrize("target", ANYWHERE + LEFT_JUSTIFIED)
-def test_the_attention_of_e2b(narrow_e2b: Path, target: str) -> None:
-    graph, truth = Graph(narrow_e2b, target), Oracle(narrow_e2b)
-    tokens = ids(524)
-    logits, _ = truth.run(tokens)
+def test_the_attention_of_e2b(narrow_e2b: Path, narrow_truth: Oracle, target: str) -> None:
+    graph, tokens = Graph(narrow_e2b, target), ids(524)
+    logits, _ = narrow_truth.run(tokens)
     first = graph.run(tokens[:520], keep=3)
     assert difference(first["logits"][0], logits[517:520]) < EXACT
     second = graph.run(tokens[520:], mask=np.ones(524), past=graph.past(first, evict=520 - 511))
