@@ -1,5 +1,6 @@
 """Plans of pairs and of drafters by themselves."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ DATA = Path(__file__).parent / "data"
 GEOMETRIES, TINY = DATA / "geometries", DATA / "tiny"
 
 
+@cache
 def planned(target: str, assistant: str) -> Plan:
     return cabochon.plan(config=GEOMETRIES / f"{target}.json", assistant=GEOMETRIES / f"{assistant}.json")
 
