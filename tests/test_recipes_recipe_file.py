@@ -195,6 +195,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "odd.toml").write_bytes(b'name = "\xff"')
     with pytest.raises(ConfigError, match="is not TOML"):
         find_precision(tmp_path / "odd.toml")
+    (tmp_path / "deep.toml").write_text("rules = " + "[" * 5000)
+    with pytest.raises(ConfigError, match="is not TOML"):
+        find_precision(tmp_path / "deep.toml")
 
 
 def test_a_name_that_is_neither() -> None:

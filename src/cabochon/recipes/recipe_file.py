@@ -54,7 +54,7 @@ def open_recipe(path: str | Path) -> Precision:
         raise ConfigError(
             f"cannot be read: {error.strerror}; expected a recipe", at=at, remedy="check the path"
         ) from None
-    except ValueError as error:  # not UTF-8, or not TOML
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or nested too deeply
         raise ConfigError(
             f"is not TOML: {error}", at=at, remedy="see the example in docs/recipes.md"
         ) from None
