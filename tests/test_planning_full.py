@@ -70,7 +70,7 @@ def test_the_table_is_in_memory_for_both_and_on_disk_once() -> None:
 
 
 def test_e2b_in_four_bits() -> None:
-    """With zero points, and scales of f16: 4.625 bits a weight, 4.3125 in blocks of 64, 8.5 for some and for encoders."""
+    """With zero points, scales of f16: 4.625 bits a weight, 4.3125 in blocks of 64, 8.5 for some and for encoders."""
     parts = {part.name: part for part in full(planned("e2b"), "webgpu", "Q4_K_M").components}
     decoder, tables, vision, audio = (size // 2 for size in PUBLISHED["e2b"])  # numbers; norms are but a few
     layers, eight = 2_348_810_240, 12 * 2 * 1536 * 256 + 3 * 2 * 1536 * 512 + 35 * 2 * 1536 * 256

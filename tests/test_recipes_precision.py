@@ -70,7 +70,15 @@ def test_a_target_resolves_what_a_recipe_leaves_open(target: str, activations: s
 
 @pytest.mark.parametrize(
     ("columns", "expected"),
-    [(64, (4, 32)), (96, (4, 64)), (160, (4, 16)), (32, (4, 16)), (16, (8, 64)), (8, (8, 64)), (1536, (4, 64))],
+    [
+        (64, (4, 32)),
+        (96, (4, 64)),
+        (160, (4, 16)),
+        (32, (4, 16)),
+        (16, (8, 64)),
+        (8, (8, 64)),
+        (1536, (4, 64)),
+    ],
 )
 def test_rows_of_tables_fill_whole_bytes_of_zero_points(columns: int, expected: tuple[int, int]) -> None:
     fit = on("Q4_K_M", "cuda").fitted("decoder", {LAYERS: Table(columns, False)}).scheme(LAYERS)

@@ -97,7 +97,7 @@ BREAKS = (
     Break("a compiled blob that is not there", context("blob.bin"), {"FIL001", "FIL005", "RUN001"}),
     Break("a compiled blob in the node", context("\\x00blob", mode=1), {"FIL005", "RUN001"}),
     Break("an IR without its weights", all_of(ir(), remove("decoder.bin")), {"FIL001", "FIL005"}),
-    Break("an empty data file", write("model.onnx.data", b""), {"FIL002", "FIL007"}),
+    Break("an empty data file", write("model.onnx.data", b""), {"FIL002", "FIL007", "HON032"}),
     Break("an absolute location", refer(WEIGHT, location="/etc/hostname"), {"FIL003"}),
     Break("a location outside", refer(WEIGHT, location="../outside"), {"FIL003"}),
     Break("a location with a backslash", refer(WEIGHT, location="sub\\model.onnx.data"), {"FIL003"}),
@@ -128,7 +128,9 @@ BREAKS = (
     Break("an offset past the end", refer(WEIGHT, offset=1 << 40), {"FIL007"}),
     Break("an offset past all numbers", refer(WEIGHT, offset=1 << 70), {"FIL006"}),
     Break(
-        "a data file that was cut off", edit_bytes("model.onnx.data", lambda b: b[: len(b) // 2]), {"FIL007"}
+        "a data file that was cut off",
+        edit_bytes("model.onnx.data", lambda b: b[: len(b) // 2]),
+        {"FIL007", "HON032"},
     ),
     Break("an IR past the end of its weights", ir(offset="2"), {"FIL005", "FIL007"}),
     Break("a length too short for the shape", refer(WEIGHT, length=4), {"FIL008"}),
@@ -162,7 +164,7 @@ BREAKS = (
     Break("XML that is none", all_of(ir(), write("decoder.xml", "<net>")), {"FIL005", "FIL020"}),
     Break("XML of something else", ir(top="html"), {"FIL005", "FIL020"}),
     Break("XML with entities", ir(head='<!DOCTYPE net [<!ENTITY a "b">]>'), {"FIL005", "FIL020"}),
-    Break("a constant of a type that its node does not take", edit_graph(wrong_type), {"FIL021"}),
+    Break("a constant of a type that its node does not take", edit_graph(wrong_type), {"FIL021", "RUN001"}),
 )
 
 

@@ -203,7 +203,8 @@ def _looked_up(scheme: Scheme, columns: int) -> Scheme:
     """What GatherBlockQuantized reads right everywhere: rows with zero points, that fill whole bytes of them.
 
     Without any CUDA takes 0 for the middle (issue 31692 of onnxruntime); with an odd number of four bits in a row CUDA
-    reads those of another row, and WebGPU refuses the shape. Then blocks are halved, once or more, or codes have 8 bits.
+    reads those of another row, and WebGPU refuses the shape. Then blocks are halved until it is even, or codes have
+    8 bits.
     """
     if scheme.method == "nf4":
         return scheme

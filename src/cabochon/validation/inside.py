@@ -1,6 +1,7 @@
 """What a name inside a package leads to."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,11 @@ def resolved(package: "Opened", folder: str, name: str | None) -> str | None:
 
     A name is refused for what it says, whatever stands there: absolute, with "..", a drive, a backslash.
     """
+    return _resolved(folder, name)
+
+
+@lru_cache(maxsize=4096)  # every weight of a graph names the same few files
+def _resolved(folder: str, name: str | None) -> str | None:
     if not name or "\\" in name or "\0" in name or name in (".", "./") or len(name) > 4096:
         return None
     path = PurePosixPath(name)

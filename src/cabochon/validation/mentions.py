@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from cabochon.validation import openvino
+from cabochon.validation.memo import once
 from cabochon.validation.ranges import external
 
 if TYPE_CHECKING:
@@ -26,8 +27,16 @@ class Mention:
     name: str | None
 
 
-def mentions(package: "Opened") -> Iterator[Mention]:
+def mentions(package: "Opened") -> tuple[Mention, ...]:
     """Every mention, once for each place that makes it; of external data one for each file and graph."""
+    return once(package, _mentions)
+
+
+def _mentions(package: "Opened") -> tuple[Mention, ...]:
+    return tuple(_made(package))
+
+
+def _made(package: "Opened") -> Iterator[Mention]:
     yield from _external(package)
     yield from _contexts(package)
     for name in package.files:

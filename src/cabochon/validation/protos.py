@@ -26,6 +26,7 @@ def dtype(data_type: int) -> np.dtype | None:
         return None
 
 
+@cache
 def name(data_type: int) -> str:
     """numpy's name of a data type, "string" for text, and of one that is not known its number."""
     found = dtype(data_type)
@@ -34,6 +35,7 @@ def name(data_type: int) -> str:
     return "string" if data_type == TensorProto.STRING else f"type {data_type}"
 
 
+@cache
 def bits(data_type: int) -> int:
     """Bits of one element; 0 for text and for a type that is not known."""
     found = dtype(data_type)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from cabochon.errors import PackageError
 from cabochon.validation import openvino
+from cabochon.validation.graph import Graph
 from cabochon.validation.inside import resolved
+from cabochon.validation.memo import once
 
 if TYPE_CHECKING:
     from cabochon.validation.opened import Opened
@@ -64,12 +66,21 @@ def _number(text: str) -> int | None:
 def external(package: "Opened") -> Iterator[Range]:
     """The references to external data of every graph, those in subgraphs and attributes included."""
     for graph in package.graphs.values():
-        for name, weight in graph.tensors.items():
-            if (said := weight.external) is not None:
-                folder = graph.folder().as_posix()
-                where = (said.location, said.offset, said.length)
-                what = (weight.dtype, weight.shape, weight.bits, weight.nbytes)
-                yield Range(f"{graph.path}: {name}", folder, *where, *what)
+        yield from once(graph, _external)
+
+
+def _external(graph: Graph) -> tuple[Range, ...]:
+    folder = graph.folder().as_posix()
+    return tuple(
+        Range(
+            f"{graph.path}: {name}",
+            folder,
+            *(said.location, said.offset, said.length),
+            *(weight.dtype, weight.shape, weight.bits, weight.nbytes),
+        )
+        for name, weight in graph.tensors.items()
+        if (said := weight.external) is not None
+    )
 
 
 def ranges(package: "Opened") -> Iterator[Range]:
@@ -89,6 +100,10 @@ def ranges(package: "Opened") -> Iterator[Range]:
 
 def places(package: "Opened") -> dict[Place, list[str]]:
     """Where the graphs' external tensors lie, of those whose range holds; each with the tensors that lie there."""
+    return once(package, _places)
+
+
+def _places(package: "Opened") -> dict[Place, list[str]]:
     found = dict[Place, list[str]]()
     for one in external(package):
         name = resolved(package, one.folder, one.location)
