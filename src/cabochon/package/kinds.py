@@ -44,8 +44,8 @@ class Kind:
 
     `needed`: what `side_files` knows of that a checkpoint must have. `read`, `tensors`, `fitted` and `weights` are
     those of `cabochon.gemma4`, the weights by the folder of their graph, "" for the package's own; `head_sizes` are the
-    ones that a target must be able to carry. `spelling` names the module and the class that says what a package of this kind
-    holds. `component`: what the addresses of its weights begin with, but for those of towers.
+    ones that a target must be able to carry. `spelling` names the module and the class that says what a package of this
+    kind holds. `component`: what the addresses of its weights begin with, but for those of towers.
     """
 
     name: str
