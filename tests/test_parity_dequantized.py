@@ -1,13 +1,18 @@
 """Weights by name: parts put together, what fills blocks cut off, and a head that is not what is looked up."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 from cabochon.parity.blocks import Blocks
 from cabochon.parity.built import Built
-from cabochon.parity.dequantized import HEAD, TABLE, Dequantized, Weight, _place
+from cabochon.parity.dequantized import HEAD, TABLE, Dequantized, Weight, _place, read_dequantized
+from cabochon.parity.replaced import Standin
 
 TABLE_VALUES = np.arange(24, dtype=np.float32).reshape(6, 4)
 
@@ -87,3 +92,61 @@ def test_rows_in_blocks_are_f16_in_a_package_of_f32_so_that_its_twin_is_judged()
         how = Built(floats, Dequantized(weights))
         assert (how.own, how.rough) == (own, rough)
         assert how.arithmetics[-1] == "f32"
+
+
+def graph(folder: Path, *names: str) -> Path:
+    """A graph that looks rows of TABLE in blocks up, and has floats under `names`."""
+    node = helper.make_node(
+        "GatherBlockQuantized",
+        [TABLE, "ids", f"{TABLE}_scales"],
+        ["rows"],
+        domain="com.microsoft",
+        bits=8,
+        block_size=16,
+        gather_axis=0,
+        quantize_axis=1,
+    )
+    codes, scales = np.full((6, 16), 129, np.uint8), np.ones((6, 1), np.float32)
+    stored = {TABLE: codes, f"{TABLE}_scales": scales, **{name: scales for name in names}}
+    made = helper.make_graph(
+        [node],
+        "rows",
+        [helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])],
+        [helper.make_tensor_value_info("rows", onnx.TensorProto.FLOAT, ["n", 16])],
+        [onnx.numpy_helper.from_array(values, name) for name, values in stored.items()],
+    )
+    onnx.save(helper.make_model(made), folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+@pytest.mark.parametrize(
+    ("names", "floats"),
+    [((), False), ((HEAD,), True), (("lm_head.rows0.weight", "lm_head.rows9.weight"), True)],
+)
+def test_a_head_that_floats_is_told(tmp_path: Path, names: tuple[str, ...], floats: bool) -> None:
+    assert read_dequantized(graph(tmp_path, *names)).head_floats == floats
+
+
+@pytest.mark.parity
+def test_a_head_that_floats_has_the_weights_of_the_checkpoint() -> None:
+    """Where the table that it was tied to is looked up in blocks."""
+    import torch
+
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = torch.nn.ModuleDict({"embed_tokens": torch.nn.Embedding(6, 4)})
+            self.lm_head = torch.nn.Linear(4, 6, bias=False)
+            self.lm_head.weight = self.get_input_embeddings().weight
+
+        def get_input_embeddings(self) -> Any:
+            return self.model["embed_tokens"]
+
+    model = Tied()
+    own = model.lm_head.weight.detach().numpy().copy()
+    standin = Standin(torch, model, Dequantized((whole(TABLE, TABLE_VALUES),), head_floats=True))
+    for _ in range(2):
+        with standin.computing("f32"):
+            np.testing.assert_array_equal(model.lm_head.weight.detach().numpy(), own)
+            table = model.get_input_embeddings().weight.detach().numpy()
+            np.testing.assert_array_equal(table, TABLE_VALUES)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from cabochon.parity.blocks import Blocks, read_blocks
+from cabochon.parity.graph_bytes import GraphBytes
 
 __all__ = ["Dequantized", "Weight", "read_dequantized"]
 
@@ -47,9 +48,13 @@ class Weight:
 
 @dataclass(frozen=True)
 class Dequantized:
-    """All weights in blocks of a package's graphs; none of a package that has none."""
+    """All weights in blocks of a package's graphs; none of a package that has none.
+
+    head_floats: the head is a floating weight of its own, whatever the table is that it was tied to.
+    """
 
     weights: tuple[Weight, ...] = ()
+    head_floats: bool = False
 
     @property
     def rounds(self) -> bool:
@@ -85,11 +90,14 @@ class Dequantized:
 def read_dequantized(*graphs: Path) -> Dequantized:
     """The weights in blocks of graphs that belong together. Raises ParityError for a form that is not known."""
     found: dict[tuple[str, bool], dict[tuple[int, int], Blocks]] = {}
+    stored = set[str]()
     for graph in graphs:
+        stored |= GraphBytes(graph.parent, graph.name).names
         for blocks in read_blocks(graph.parent, graph.name):
             name, at = _place(blocks.weight)
             found.setdefault((name, blocks.multiplied), {}).setdefault(at, blocks)
-    return Dequantized(tuple(Weight(*key, parts) for key, parts in found.items()))
+    head_floats = (HEAD, True) not in found and HEAD in {ROWS.sub(".weight", name) for name in stored}
+    return Dequantized(tuple(Weight(*key, parts) for key, parts in found.items()), head_floats)
 
 
 def _place(name: str) -> tuple[str, tuple[int, int]]:

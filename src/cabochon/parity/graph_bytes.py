@@ -34,6 +34,11 @@ class GraphBytes:
                 found.setdefault(name, []).append(node)
         return found
 
+    @property
+    def names(self) -> set[str]:
+        """Of all tensors that are stored."""
+        return set(self._tensors)
+
     def has(self, name: str) -> bool:
         """True for a tensor that is stored."""
         return name in self._tensors

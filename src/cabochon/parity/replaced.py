@@ -55,6 +55,12 @@ class Standin:
         return {"weights": REPLACED, "replaced": self._weights.kinds} if self._weights.weights else {}
 
     def _put(self) -> None:
+        table = self._model.get_input_embeddings().weight
+        if (
+            self._weights.head_floats and self._module(HEAD).weight is table
+        ):  # the checkpoint's stays in the head
+            made = self._torch.nn.Parameter(table.detach().clone(), requires_grad=False)
+            self._module(HEAD).weight = made
         shapes = {w.name: tuple(self._module(w.name).weight.shape) for w in self._weights.weights}
         for name, values in self._weights.place(shapes):
             module = self._module(name)
