@@ -128,10 +128,18 @@ def test_limits_in_half_precision_are_twice_the_references_own_noise() -> None:
     shifted = Answer(exact.logits * 1.01, exact.hidden + [0.01] * 8, (), ())
     trial = halves("here", "f16", {"p": shifted}, {"p": exact})
     assert trial.logits.relative == pytest.approx(0.02)
-    assert trial.logits.cosine == pytest.approx(1)
+    assert trial.logits.cosine == pytest.approx(1, abs=2e-6)
     assert trial.noise == {"p": pytest.approx(0.01 * np.abs(exact.logits).max())}
     assert trial.hidden.relative == pytest.approx(0.02 / np.abs(exact.hidden).max())
     assert "0.01 relative" in trial.logits.chosen
+
+
+def test_what_rounding_does_not_reach_is_held_to_the_limits_of_f32() -> None:
+    """Where the head alone rounds, hidden states are those of f32: a limit of 0 would refuse any order of sums."""
+    exact = Answer(np.ones((3, 4)), np.ones((3, 2)), (), ())
+    limit = halves("here", "f32+int8", {"p": exact}, {"p": exact}).hidden
+    assert limit.admits(difference(exact.hidden, exact.hidden * (1 + 1e-6)))
+    assert not limit.admits(difference(exact.hidden, exact.hidden * (1 + 1e-3)))
 
 
 def test_a_reference_that_overflows_admits_nothing() -> None:

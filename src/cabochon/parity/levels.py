@@ -111,14 +111,15 @@ def halves(how: str, arithmetic: str, own: Mapping[str, Answer], exact: Mapping[
 
 
 def twice(noise: Iterable[Difference], arithmetic: str, over: str = "prompts") -> Threshold:
-    """Limits of twice what the reference's own rounding in an arithmetic moves it by."""
+    """Limits of twice what the reference's own rounding in an arithmetic moves it by; never narrower than f32's."""
     relative, angle = widest(noise)
     ceiling = CEILING_8 if arithmetic.endswith(INT8) else CEILING
     return Threshold(
-        relative=min(2 * relative, ceiling),
-        cosine=float(np.cos(min(2 * angle, np.pi))),
+        relative=max(min(2 * relative, ceiling), STRICT.relative),
+        cosine=min(float(np.cos(min(2 * angle, np.pi))), STRICT.cosine),
         chosen="twice the distance of the reference from its own f32 arithmetic on the same weights, "
-        f"over all {over} ({relative:.3g} relative, {angle:.3g} rad), at most {ceiling}",
+        f"over all {over} ({relative:.3g} relative, {angle:.3g} rad), at most {ceiling}, "
+        f"at least {STRICT.relative}",
     )
 
 
