@@ -56,6 +56,11 @@ def computed(proto: onnx.ModelProto) -> None:
     node.input[2] = "computed"
 
 
+def exchanged(proto: onnx.ModelProto) -> None:
+    """Scales of another layer's matrix, which has the same shape."""
+    picked(proto, "MatMulNBits", MATRIX).input[2] = f"{MATRIX}_scales".replace("layers.1", "layers.2")
+
+
 def half(proto: onnx.ModelProto) -> None:
     """Scales of another type than the activations."""
     scales = next(t for t in proto.graph.initializer if t.name == f"{MATRIX}_scales")
@@ -158,6 +163,8 @@ NODES = broken(
     ("a longer row", attribute("MatMulNBits", MATRIX, K=160), "RUN015"),
     ("a table of other blocks", attribute("GatherBlockQuantized", TABLE, block_size=16), "RUN015"),
     ("unpacked in other blocks", attribute("DequantizeLinear", "", block_size=16), "RUN015", STANDARD),
+    ("scales of another weight", edit_graph(exchanged), "RUN015"),
+    ("blocks across rows", attribute("GatherBlockQuantized", TABLE, quantize_axis=0), "RUN015"),
     ("scales that are computed", edit_graph(computed), "RUN016"),
     ("scales of another type", edit_graph(half), "RUN001 RUN016"),
     ("unpacked and turned", edit_graph(transposed), "RUN017", STANDARD),

@@ -3,6 +3,8 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,15 @@ import pytest
 from onnx import numpy_helper
 
 from broken import Break, all_of, check, edit_document, edit_graph, edit_json, remove, workflow
+from cabochon.checkpoint import Tensor
 from cabochon.dialects import TARGETS
+from cabochon.gemma4 import expected_shapes, trace_full
+from cabochon.gemma4.full_names import tower_shapes
+from cabochon.gemma4.layout import full_geometry
+from cabochon.graph import Stored
 from cabochon.metadata.folder import convert_package
-from cabochon.validation import validate
+from cabochon.recipes import PRECISIONS
+from cabochon.validation import graph_files, validate
 from packages import TINY, Packages
 
 FULL = ("tiny-full", "default", "f32")
@@ -295,3 +303,24 @@ def test_provenance_of_each_graph(packages: Packages, tmp_path: Path) -> None:
 def test_json_of_the_package_is_what_it_was(packages: Packages) -> None:
     """The breaks above change copies."""
     assert json.loads((packages(*FULL) / "config.json").read_bytes())["image_token_id"] == 8
+
+
+@pytest.mark.parametrize("target", ["default", "webgpu"])
+def test_constants_of_the_real_encoders_stay_in_the_graph(target: str) -> None:
+    """In f32, where they are largest. What is larger than the rule allows is a matrix, which lies beside the graph."""
+    raw = json.loads((Path(__file__).parent / "data" / "geometries" / "e2b.json").read_text())
+    config = replace(full_geometry(raw), tokens={"image": 5, "video": 6, "audio": 7})
+    shapes = expected_shapes(config.text) | tower_shapes(config)
+    tensors = {
+        name: Tensor(name, "BF16", shape, Path("nowhere"), 0, 2 * prod(shape))
+        for name, shape in shapes.items()
+    }
+    models = trace_full(config, tensors, TARGETS[target], PRECISIONS["f32"])
+    held = [
+        value.const_value.nbytes
+        for model in models.values()
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if not isinstance(value.const_value, Stored)
+    ]
+    assert 102_400 == max(held) <= graph_files._INLINE_LIMIT

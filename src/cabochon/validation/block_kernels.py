@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from cabochon.validation.attention_nodes import attributes, given, shapes
-from cabochon.validation.blocks import ROUNDED, Blocked, blocked
+from cabochon.validation.blocks import ROUNDED, Blocked, blocked, stem
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
 from cabochon.validation.opened import Opened
@@ -35,7 +35,9 @@ def parts_do_not_fit(package: Opened) -> Iterator[Found]:
     Remedy: build the package again.
     """
     for graph, one in _everywhere(package):
-        for what, found, expected in chain(_sizes(one), _shapes(graph, one), _ends(graph, one)):
+        for what, found, expected in chain(
+            _sizes(one), _strangers(one), _shapes(graph, one), _ends(graph, one)
+        ):
             yield Found(f"{graph.path}: {one.at}: {what}", found, expected)
 
 
@@ -47,6 +49,21 @@ def _sizes(one: Blocked) -> Iterator[Wrong]:
         yield "bits", str(one.bits), "2, 4 or 8"
     if one.block < _LEAST or one.block & (one.block - 1):
         yield "block_size", str(one.block), f"a power of two, {_LEAST} or more"
+
+
+def _strangers(one: Blocked) -> Iterator[Wrong]:
+    """Parts whose names say that they are another weight's, and axes along which no kernel here reads."""
+    for what, name in (("scales", one.scales), ("zero points", one.zero_points)):
+        if stem(name) not in (name, one.name):
+            yield name, f"{what} of {stem(name)}", f"those of {one.name}"
+    if one.node.op_type == "GatherBlockQuantized":
+        axes = tuple(attributes(one.node).get(*each) for each in (("gather_axis", 0), ("quantize_axis", 1)))
+        if axes not in ((0, 1), (0, -1)):
+            yield (
+                "axes",
+                f"gather_axis {axes[0]}, quantize_axis {axes[1]}",
+                "0 and 1: rows, and blocks along them",
+            )
 
 
 def _shapes(graph: Graph, one: Blocked) -> Iterator[Wrong]:

@@ -11,7 +11,9 @@ from cabochon.validation.findings import Severity
 from cabochon.validation.opened import Opened
 from cabochon.validation.rules import Found, rule
 
-_INLINE_LIMIT = 1 << 16  # bytes; more than any constant of a graph, less than any matrix
+_INLINE_LIMIT = (
+    1 << 17
+)  # bytes; more than any constant of a graph (E2B's distances take 102,400), less than any matrix
 _SHOWN = 200  # characters of a message of onnx's own
 
 
