@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bench import building, checkpoints, installing, media, quantized, running, speculation, validation
+from bench import building, checkpoints, installing, media, packing, quantized, running, speculation, validation
 from bench.table import Row, failed, markdown, write_into
 
 LARGE = ("full", "media", "quantized")  # parts that need E2B at full size
@@ -112,6 +112,7 @@ PARTS: dict[str, Part] = {
     "install": lambda *_: [installing.install_size()],
     "build": _build,
     "validate": _validate,
+    "packing": lambda *_: [*packing.quality(), *packing.speed()],
     "layers": _layers,
     "attention": _attention,
     "speculation": _speculation,
