@@ -75,8 +75,9 @@ def test_a_target_resolves_what_a_recipe_leaves_open(target: str, activations: s
         (96, (4, 64)),
         (160, (4, 16)),
         (32, (4, 16)),
-        (16, (8, 64)),
-        (8, (8, 64)),
+        (144, (8, 32)),
+        (16, (8, 16)),
+        (8, (8, 16)),
         (1536, (4, 64)),
     ],
 )

@@ -210,7 +210,7 @@ def _looked_up(scheme: Scheme, columns: int) -> Scheme:
         return scheme
     smaller = [scheme.block >> i for i in range(4) if scheme.block >> i >= 16] if scheme.bits == 4 else []
     even = ((4, block) for block in smaller if -(-columns // block) % 2 == 0)
-    bits, block = next(even, (8, scheme.block))
+    bits, block = next(even, (8, min(scheme.block, 16 if columns <= 16 else 32)))
     return replace(scheme, bits=bits, block=block, symmetric=False)
 
 
