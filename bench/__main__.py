@@ -6,7 +6,17 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bench import building, checkpoints, installing, media, packing, quantized, running, speculation, validation
+from bench import (
+    building,
+    checkpoints,
+    installing,
+    media,
+    packing,
+    quantized,
+    running,
+    speculation,
+    validation,
+)
 from bench.table import Row, failed, markdown, write_into
 
 LARGE = ("full", "media", "quantized")  # parts that need E2B at full size
