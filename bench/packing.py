@@ -112,7 +112,7 @@ def speed(rows: int = 16384, repeats: int = 3) -> Iterator[Row]:
 
 
 def _numpy(measure: Callable[[], float]) -> float:
-    with mock.patch.object(kernel, "library", lambda: None):
+    with mock.patch.object(kernel, "loaded", lambda: None):
         return measure()
 
 

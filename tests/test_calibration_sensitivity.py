@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from cabochon.dialects import TARGETS
 from cabochon.errors import RequestError
 from cabochon.gemma4 import read_text_config, text_tensors, text_weights
 from cabochon.packing import Scheme, pack, unpack
-from cabochon.recipes import PRECISIONS, Part, Rule
+from cabochon.recipes import PRECISIONS, Part, Precision, Rule
 from cabochon.recipes.addresses import address
 from cabochon.runtime.folder import open_folder
 from packages import TINY, Packages
@@ -87,14 +86,15 @@ def test_bytes_are_those_that_a_package_stores(packages: Packages, bits: int) ->
     checkpoint, target = open_checkpoint(TINY / "text"), TARGETS["default"]
     config = read_text_config(checkpoint.config)
     tensors = text_tensors(checkpoint.tensors, config).used
-    precision = replace(PRECISIONS["Q4_K_M"], rules=(Rule("*", "k-quant", bits, 32),)).on(target.storage)
+    four, stored = (Precision("plain", "", (Rule("*", "k-quant", each, 32),)) for each in (4, bits))
+    precision = stored.on(target.storage)
     nbytes = dict[str, int]()
     for part in text_weights(config, tensors, target, precision):
         if isinstance(part, Part):
             name = re.sub("weight_(scales|zero_points)$", "weight", part.name)
             nbytes[address(name, "decoder")] = nbytes.get(address(name, "decoder"), 0) + part.nbytes
     folder = open_folder(packages())
-    known = groups(read_graph(folder).graph, folder, PRECISIONS["Q4_K_M"])
+    known = groups(read_graph(folder).graph, folder, four)
     assert nbytes == {g.addresses[0]: g.nbytes + (g.more if bits == 8 else 0) for g in known}
 
 
@@ -135,7 +135,8 @@ def test_statistics_change_the_search(packages: Packages, text: Path, tmp_path: 
     assert calibrated.calibrated and told == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_the_command(packages: Packages, text: Path, tmp_path: Path) -> None:
+def test_the_command(packages: Packages, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     said = recipe(
         tmp_path,
         {"weights": "decoder/mlp.up_proj", "method": "round", "bits": 8, "block": 32},

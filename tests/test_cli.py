@@ -301,7 +301,7 @@ def test_comparison_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     from cabochon.cli.compare import print_comparison
     from cabochon.parity.comparison import Comparison, Pair
 
-    pair = Pair("emoji", 1.5e-6, 0.99999, 0.75, 31, 32)
+    pair = Pair("emoji", 1.5e-6, 0.99999, 0.75, 31, 32, 0.01)
     sizes = {"model.onnx": (1_500_000, None)}
     print_comparison(Comparison(sizes, {}, {"cabochon.target": ("default", "cuda")}, (pair,)))
     said = capsys.readouterr().out

@@ -91,7 +91,7 @@ def test_no_block_is_worse_than_rounded(found: tuple[np.ndarray, Scheme]) -> Non
     packed = pack(values, scheme)
     rounded = pack(values, Scheme("round", scheme.bits, BLOCK, scheme.symmetric, scheme.scales))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "library", lambda: None)
+        patch.setattr(kernel, "loaded", lambda: None)
         again = pack(values, scheme)
     assert again.codes.tobytes() == packed.codes.tobytes()
     assert again.scales.tobytes() == packed.scales.tobytes()
@@ -197,7 +197,7 @@ def test_what_no_scale_can_hold_is_refused(
     compiled: bool, value: float, scheme: Scheme, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not compiled:
-        monkeypatch.setattr(kernel, "library", lambda: None)
+        monkeypatch.setattr(kernel, "loaded", lambda: None)
     values = np.zeros((3000, 128), np.float32)
     values[-1, 5] = value
     with pytest.raises(PackingError) as raised:

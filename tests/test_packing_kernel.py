@@ -51,7 +51,7 @@ def test_the_bytes_are_those_of_numpy(dtype: type, monkeypatch: pytest.MonkeyPat
     given: list[tuple[Scheme, np.ndarray | None]] = [(scheme, None) for scheme in SCHEMES]
     given += [(scheme, importance) for scheme in SCHEMES if scheme.method == "k-quant"]
     fast = [pack(values, scheme, weighed) for scheme, weighed in given]
-    monkeypatch.setattr(kernel, "library", lambda: None)
+    monkeypatch.setattr(kernel, "loaded", lambda: None)
     for (scheme, weighed), found in zip(given, fast, strict=True):
         expected = pack(values, scheme, weighed)
         for name in ("codes", "scales", "zero_points"):
@@ -64,10 +64,10 @@ def test_the_bytes_are_those_of_numpy(dtype: type, monkeypatch: pytest.MonkeyPat
 def test_what_was_built_from_other_sources_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel.library.cache_clear()
+    kernel.loaded.cache_clear()
     monkeypatch.setattr(kernel, "_FUNCTIONS", {"cabochon_blocks_0": []})
     assert not compiled()
-    kernel.library.cache_clear()
+    kernel.loaded.cache_clear()
     monkeypatch.setattr(kernel, "__file__", str(tmp_path / "kernel.py"))
     assert not compiled()
-    kernel.library.cache_clear()
+    kernel.loaded.cache_clear()

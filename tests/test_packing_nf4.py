@@ -44,7 +44,7 @@ def test_onnxruntime_reads_what_is_unpacked() -> None:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_every_number_gets_the_nearest_entry(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr(kernel, "library", lambda: None)
+        monkeypatch.setattr(kernel, "loaded", lambda: None)
     values = np.random.default_rng(1).standard_t(4, (8, 100)).astype(np.float32)
     found = unpack(pack(values, NF4), NF4, 100)
     flat = np.zeros(832, np.float32)
@@ -58,7 +58,7 @@ def test_every_number_gets_the_nearest_entry(compiled: bool, monkeypatch: pytest
 @pytest.mark.parametrize("compiled", [True, False])
 def test_blocks_that_the_table_holds_come_back(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr(kernel, "library", lambda: None)
+        monkeypatch.setattr(kernel, "loaded", lambda: None)
     values = np.concatenate([np.zeros(64), np.tile(TABLE, 4) * 3, np.full(64, -0.5)]).astype(np.float32)
     packed = pack(values[None], Scheme("nf4", 4, 64, True))
     np.testing.assert_array_equal(unpack(packed, NF4, 192), values[None])

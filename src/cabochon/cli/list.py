@@ -39,6 +39,8 @@ def list_rows(
         print_json(rows)
     elif what is Table.precisions:
         print_precisions(rows)
+    elif what is Table.targets:
+        print_targets(rows)
     else:
         print_table(rows[0], [[str(value) for value in row.values()] for row in rows])
 
@@ -58,6 +60,15 @@ def targets() -> list[dict[str, Any]]:
         }
         for target in TARGETS.values()
     ]
+
+
+def print_targets(rows: list[dict[str, Any]]) -> None:
+    """For people: caveats are sentences, and stand below the table."""
+    columns = [name for name in rows[0] if name != "caveats"]
+    print_table(columns, [[str(row[name]) for name in columns] for row in rows])
+    for row in rows:
+        for caveat in row["caveats"].split("; ") if row["caveats"] else ():
+            print(f"- {row['target']}: {caveat}")
 
 
 def precisions() -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ _Out = tuple[np.ndarray, ...]
 
 def compiled() -> bool:
     """Whether the compiled path is used. It gives the same bytes, faster."""
-    return kernel.library() is not None
+    return kernel.loaded() is not None
 
 
 def pack(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None = None) -> Packed:
@@ -100,7 +100,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _piece(values: np.ndarray, scheme: Scheme, importance: np.ndarray | None, out: _Out) -> None:
-    library, limit = kernel.library(), _limit(scheme)
+    library, limit = kernel.loaded(), _limit(scheme)
     if library is None or values.dtype.name not in kernel.TYPES:
         x = np.asarray(values, np.float32)
         _require(x, scheme)

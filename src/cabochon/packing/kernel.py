@@ -11,7 +11,7 @@ from .nf4 import BETWEEN
 from .scheme import Scheme
 from .search import steps
 
-__all__ = ["TYPES", "blocks", "library", "nf4"]
+__all__ = ["TYPES", "blocks", "loaded", "nf4"]
 
 TYPES = {"bfloat16": 0, "float16": 1, "float32": 2}
 _INT, _LONG, _FLOAT, _ARRAY = ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
@@ -23,7 +23,7 @@ _FUNCTIONS = {
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def loaded() -> ctypes.CDLL | None:
     """The functions of kernel.c; None where it was not built, or not from these sources."""
     built = Path(__file__).with_name("kernel_c" + str(sysconfig.get_config_var("EXT_SUFFIX")))
     try:
