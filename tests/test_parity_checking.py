@@ -95,12 +95,8 @@ def held_to(document: dict[str, Any], target: str, precision: str) -> None:
     assert not any(document["reference"]["loading_info"].values())
     assert {"torch", "transformers", "onnxruntime", "cabochon"} <= document["versions"].keys()
     hows = [trial["how"].split(" on ")[0] for trial in document["trials"]]
-    assert (
-        hows
-        == {"f32": ["the package itself"], "bf16": ["f32 twin"], "f16": ["the package itself", "f32 twin"]}[
-            precision
-        ]
-    )
+    twin, itself = "f32 twin of the package", "the package itself"
+    assert hows == {"f32": [itself], "bf16": [twin], "f16": [itself, twin]}[precision]
     strict = document["trials"][-1]
     assert strict["reference_arithmetic_dtype"] == "float32"
     names = {prompt["name"] for prompt in strict["prompts"]}
