@@ -67,17 +67,17 @@ class Blocks:
     @property
     def codes(self) -> Value:
         """The codes as they are stored."""
-        return self.seen_as("codes", *self._form(0))
+        return self.scope.held(self.stored[0], "codes")
 
     @property
     def scales(self) -> Value:
         """One for each block."""
-        return self.scope.held(self.stored[1], "scales", *self._form(1))
+        return self.scope.held(self.stored[1])
 
     @property
     def zero_points(self) -> Value | None:
         """One for each block; None where it is the middle of all codes."""
-        return self.scope.held(self.stored[2], "points", *self._form(2)) if len(self.stored) > 2 else None
+        return self.scope.held(self.stored[2], "points") if len(self.stored) > 2 else None
 
     @property
     def parameters(self) -> list[Value]:
@@ -87,9 +87,6 @@ class Blocks:
     def seen_as(self, suffix: str, dtype: ir.DataType, shape: tuple[int, ...]) -> Value:
         """The codes in another type or shape. Where their name is taken, `suffix` stands behind it."""
         return self.scope.held(self.stored[0], suffix, dtype, shape)
-
-    def _form(self, i: int) -> tuple[ir.DataType, tuple[int, ...]]:
-        return self.stored[i].dtype, tuple(self.stored[i].shape.numpy())
 
 
 class Scope:
@@ -145,11 +142,11 @@ class Scope:
         if scheme is None:
             raise GraphError("is not stored in blocks", at=self.prefix + source)
         taken = zip((rows, columns), self.shape(source), strict=True)
-        height, across = (size if part is None else part.stop - part.start for part, size in taken)
+        height, breadth = (size if part is None else part.stop - part.start for part, size in taken)
         if width is not None:
-            height, across = height * across // width, width
+            height, breadth = height * breadth // width, width
         stored = self._stored(name, source, columns, rows, width)
-        return Blocks(self, stored, scheme, height, across, self.store.lies_across(self.prefix + source))
+        return Blocks(self, stored, scheme, height, breadth, self.store.lies_across(self.prefix + source))
 
     def held(
         self,

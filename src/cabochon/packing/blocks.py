@@ -163,7 +163,8 @@ def _importance(importance: np.ndarray | None, columns: int) -> np.ndarray | Non
 def _require(x: np.ndarray, scheme: Scheme) -> None:
     if not np.isfinite(x).all():
         raise PackingError(
-            "a number is NaN or infinite; expected finite numbers", remedy="keep this weight float"
+            "a number is NaN or infinite; expected finite numbers",
+            remedy="download the file again, or ask who made the checkpoint: no model computes with it",
         )
     limit = _limit(scheme)
     if x.size and (largest := np.abs(x).max()) >= limit:
