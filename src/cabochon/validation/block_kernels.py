@@ -150,9 +150,9 @@ def scales_are_computed(package: Opened) -> Iterator[Found]:
 def slow(package: Opened) -> Iterator[Found]:
     """A weight in blocks is read in a way that is very slow.
 
-    Causes: on the CPU, 8 bits without an accuracy level (a kernel 430 times slower) and NF4 (40 times); everywhere, a
-    table that is unpacked whole before some of its rows are gathered, and an unpacked weight that is transposed before
-    it is multiplied, which no runtime fuses.
+    Causes: on the CPU, 8 bits without an accuracy level (a kernel over 100 times slower) and NF4 (over 20 times);
+    everywhere, a table that is unpacked whole before some of its rows are gathered, and an unpacked weight that is
+    transposed before it is multiplied, which no runtime fuses.
     Remedy: state accuracy_level 4 for 8 bits on the CPU; choose another precision than NF4 there; gather packed rows;
     store what is unpacked as [in, out].
     """
