@@ -1,0 +1,1 @@
+"""A package in a browser: the page, what it must know of a package, and what serves both."""
