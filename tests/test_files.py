@@ -290,3 +290,50 @@ def test_a_system_that_takes_no_advice_gets_none(tmp_path, monkeypatch):
         file.write(bytes(5000))
         files.forget(file, 0, 5000)
     assert (tmp_path / "data").read_bytes() == bytes(5000)
+
+
+def test_what_killed_runs_left_is_swept(tmp_path):
+    out = tmp_path / "package"
+    for name in (".package.stage-12", ".package.aside-13", ".package.lock", ".other.stage-1"):
+        (tmp_path / name).mkdir() if "-" in name else (tmp_path / name).touch()
+    out.mkdir()
+    files.sweep(out)
+    assert beside(out) == [".other.stage-1", "package"]
+    files.sweep(tmp_path / "nowhere" / "package")
+
+
+def test_a_retired_folder_is_gone_at_once(tmp_path):
+    out = tmp_path / "package"
+    (out / "decoder").mkdir(parents=True)
+    files.retire(out)
+    assert beside(out) == []
+
+
+def test_a_file_becomes_another_name_of_its_like(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).write_text("the same")
+    assert files.has_links(tmp_path)
+    for _ in range(2):
+        assert files.link_over(tmp_path / "one", tmp_path / "other", tmp_path / "aside") is None
+        assert beside(tmp_path / "one") == ["one", "other"]
+    assert (tmp_path / "one").samefile(tmp_path / "other")
+
+
+def test_who_comes_second_waits(tmp_path):
+    code = textwrap.dedent("""
+        import sys, time
+        from pathlib import Path
+        from cabochon import files
+        with files.alone(Path(sys.argv[1])):
+            Path(sys.argv[1]).write_text("theirs")
+            print(flush=True)
+            time.sleep(0.3)
+            Path(sys.argv[1]).write_text("still theirs")
+    """)
+    path = tmp_path / "README.md"
+    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with files.alone(path):
+            assert path.read_text() == "still theirs"
+    assert beside(path) == ["README.md"]

@@ -5,6 +5,8 @@ import numpy as np
 import onnx_ir as ir
 
 import cabochon
+from cabochon.checkpoint import open_checkpoint
+from cabochon.checkpoint.fingerprint import fingerprint
 from cabochon.package.provenance import provenance
 from checkpoints import TINY
 from described import facts, hub_snapshot
@@ -20,6 +22,7 @@ def test_the_source_is_named_by_its_hub_id_and_commit(tmp_path):
         "id": "google/gemma-4-tiny",
         "name": "gemma-4-tiny",
         "revision": revision,
+        "fingerprint": fingerprint(open_checkpoint(TINY / "text")),
         "license": "gemma",
         "license_evidence": "the source's README.md: license: gemma",
         "source_url": f"https://huggingface.co/google/gemma-4-tiny/tree/{revision}",

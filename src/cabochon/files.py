@@ -16,15 +16,21 @@ from typing import IO, BinaryIO
 from cabochon.errors import PackageError
 
 __all__ = [
+    "alone",
     "aside",
     "copy",
     "forget",
+    "free_space",
     "hard_link",
+    "has_links",
+    "link_over",
     "refuse",
     "replace",
     "require_space",
+    "retire",
     "sha256",
     "staged",
+    "sweep",
     "sync",
 ]
 
@@ -62,9 +68,15 @@ def refuse(out: Path, source: Path | None = None) -> None:
         )
 
 
+def free_space(folder: Path) -> int:
+    """The bytes that are free on the disk that `folder` lies on, or will lie on."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    return shutil.disk_usage(there).free
+
+
 def require_space(folder: Path, nbytes: int) -> None:
     """Raise PackageError where the disk that `folder` lies on has less than `nbytes` free."""
-    free = shutil.disk_usage(folder).free
+    free = free_space(folder)
     if free < nbytes:
         raise PackageError(
             f"the package needs {nbytes:,} bytes; {free:,} are free on this disk",
@@ -116,6 +128,41 @@ def _beside(out: Path, purpose: str) -> Generator[Path]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+def sweep(out: Path) -> None:
+    """Remove what killed runs left beside `out`. Raises PackageError where a living one writes it, or the system
+    refuses."""
+    lock = out.with_name(f".{out.name}.lock")
+    if out.parent.is_dir() and (lock.exists() or _leftovers(out)):
+        with _explained(out), _locked(out):
+            for leftover in _leftovers(out):
+                shutil.rmtree(leftover)
+
+
+def retire(out: Path) -> None:
+    """Remove the folder `out`, all of it at once: what a kill leaves of it no longer has its name, and is removed as
+    `staged` says. Raises PackageError as `sweep` does."""
+    with _explained(out), _locked(out):
+        old = out.with_name(f".{out.name}.aside-{os.getpid()}")
+        out.rename(old)
+        shutil.rmtree(old)
+
+
+@contextmanager
+def alone(path: Path) -> Generator[None]:
+    """One run at a time is in the block of this `path`; others wait. Raises PackageError for what the system
+    refuses."""
+    with _explained(path):
+        lock = path.with_name(f".{path.name}.lock")
+        file = _lock(lock, wait=True)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                lock.unlink()
+            if file is not None:
+                file.close()
+
+
 def _leftovers(out: Path) -> list[Path]:
     left = re.compile(rf"\.{re.escape(out.name)}\.(stage|aside)-\d+")
     return [path for path in out.parent.iterdir() if left.fullmatch(path.name)]
@@ -157,19 +204,19 @@ def _locked(out: Path) -> Generator[None]:
         file.close()
 
 
-def _lock(path: Path) -> BinaryIO | None:
-    """The open, locked file; None where another process holds it."""
+def _lock(path: Path, *, wait: bool = False) -> BinaryIO | None:
+    """The open, locked file; None where another process holds it, unless we `wait` for it."""
     while True:
         file = path.open("ab")
         try:
             if _WINDOWS:
                 import msvcrt
 
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore
+                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)  # pyright: ignore
             else:
                 import fcntl
 
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             # Whoever held it may have removed the file between our open and our lock: then it counts no more.
             if os.path.lexists(path) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
@@ -190,6 +237,27 @@ def hard_link(source: Path, name: Path) -> str | None:
             return "the checkpoint lies on another filesystem"
         return f"the system refuses a hard link: {(error.strerror or str(error)).lower()}"
     return None
+
+
+def has_links(folder: Path) -> bool:
+    """Whether the disk that `folder` lies on lets a file have two names."""
+    one, other = (folder / f".links-{os.getpid()}-{i}" for i in (1, 2))
+    try:
+        one.touch()
+        return hard_link(one, other) is None
+    finally:
+        one.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
+
+
+def link_over(source: Path, name: Path, aside: Path) -> str | None:
+    """Make the file `name` another name of `source`, at once, by way of the free name `aside` on the same disk. Where
+    the system refuses, its reason."""
+    reason = hard_link(source, aside)
+    if reason is None:
+        aside.replace(name)
+        aside.unlink(missing_ok=True)  # rename does nothing where both are names of one file
+    return reason
 
 
 def replace(path: Path, data: bytes) -> None:

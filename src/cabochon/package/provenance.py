@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cabochon import __version__
+from cabochon.checkpoint.fingerprint import fingerprint
 from cabochon.package.contracts import fusions, hidden_tap, operators
 from cabochon.package.facts import Facts, FullFacts, TextFacts, installed
 from cabochon.package.how_stored import recipe, stored, used
@@ -73,6 +74,7 @@ def source(facts: Facts[Any]) -> dict[str, Any]:
         "id": checkpoint.id,
         "name": facts.name,
         "revision": checkpoint.revision,
+        "fingerprint": fingerprint(checkpoint),
         "license": facts.license.id,
         "license_evidence": facts.license.evidence,
         "source_url": facts.url,
