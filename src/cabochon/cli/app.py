@@ -23,6 +23,7 @@ from cabochon.cli.probe import probe
 from cabochon.cli.run import run
 from cabochon.cli.sensitivity import sensitivity
 from cabochon.cli.validate import validate
+from cabochon.cli.web import web
 from cabochon.errors import CabochonError
 
 __all__ = ["app", "execute"]
@@ -53,7 +54,7 @@ def cabochon(
     """Turn a Gemma 4 checkpoint into an ONNX package, and run it."""
 
 
-for command in (plan, build, run, chat, bench, validate, parity, probe, compare, sensitivity, demo):
+for command in (plan, build, run, chat, bench, validate, parity, probe, compare, sensitivity, web, demo):
     app.command()(command)
 app.command("eval")(evaluate)
 app.command("list")(list_rows)
