@@ -7,14 +7,14 @@ from cabochon import sums
 from cabochon.errors import PackageError
 from cabochon.validation.findings import Severity
 from cabochon.validation.inside import fault, resolved
-from cabochon.validation.mentions import Mention, mentions
-from cabochon.validation.opened import DECODER, DOCUMENTS, Opened
+from cabochon.validation.mentions import Mention, index_path, mentions
+from cabochon.validation.opened import DECODER, DOCUMENTS, NET, Opened
 from cabochon.validation.rules import Found, rule
 
 _SHOWN = 200  # characters of a name
 # What a reader of packages looks for by its name; nothing needs to name it.
 _KNOWN = {
-    *DOCUMENTS, DECODER, "config.json", "generation_config.json", "genai_config.json", "tokenizer.json",
+    *DOCUMENTS, DECODER, NET, "config.json", "generation_config.json", "genai_config.json", "tokenizer.json",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model", "chat_template.jinja",
     "processor_config.json", "preprocessor_config.json", "README.md", "SOURCE_LICENSE.md", "LICENSE", "provenance.json",
     "runtime-requirements.txt", sums.SUMS, ".gitattributes", "component_contract.yaml", "METADATA_STATUS.md",
@@ -33,7 +33,8 @@ def absent(package: Opened) -> Iterator[Found]:
     reported = {
         found.at for found in package.faults.get("FIL004", ())
     }  # is there, but is no file: FIL004 says so
-    if DECODER not in package.files and not package.graphs and not package.faults.get("FIL011"):
+    graphs = package.converted or package.graphs or package.faults.get("FIL011")
+    if DECODER not in package.files and not graphs:
         yield Found(DECODER, "no graph at all", "the graph of the package")
     for m in _named(package, "absent"):
         if resolved(package, m.folder, m.name) not in reported:
@@ -84,13 +85,14 @@ def unreferenced(package: Opened) -> Iterator[Found]:
     Remedy: Delete it, or name it where it belongs.
     """
     named = {resolved(package, m.folder, m.name) for m in mentions(package)}
+    indexes = {index_path(path) for path in package.graphs}
     inner = f"{package.inner}/" if package.inner else None  # a package of its own, which is judged by itself
     for name in package.files:
         if inner and name.startswith(inner):
             continue
         evidence = PurePosixPath(name).match("evidence/*.json")
         graph = name.startswith("policies/") and name in package.graphs and DOCUMENTS[1] not in package.raw
-        if name not in named and name not in _KNOWN and not evidence and not graph:
+        if name not in named | indexes and name not in _KNOWN and not evidence and not graph:
             yield Found(
                 name, f"{package.files[name]} bytes that no file names", "no such file, or a name for it"
             )

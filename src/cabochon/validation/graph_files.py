@@ -5,8 +5,6 @@ from collections.abc import Iterator
 import onnx
 from onnx import ModelProto, TensorProto
 
-from cabochon.errors import PackageError
-from cabochon.validation import openvino
 from cabochon.validation.findings import Severity
 from cabochon.validation.opened import Opened
 from cabochon.validation.rules import Found, rule
@@ -64,15 +62,11 @@ def inline_weight(package: Opened) -> Iterator[Found]:
 def broken_ir(package: Opened) -> Iterator[Found]:
     """An OpenVINO IR file cannot be read.
 
-    Causes: A file that was cut off, or XML that declares a document type (entities could fill the memory).
+    Causes: A file that was cut off; XML that declares a document type (entities could fill the memory), that is nested
+    deeply, or larger than that of any model.
     Remedy: Convert the graph again.
     """
-    for name in package.files:
-        if name.endswith(".xml"):
-            try:
-                openvino.constants(package.bytes(name), name)
-            except PackageError as error:
-                yield Found(name, error.message, "an OpenVINO IR file")
+    yield from package.faults.get("FIL020", ())
 
 
 @rule("FIL021", Severity.ERROR, needs=("graphs",))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cabochon.validation.findings import Severity
 from cabochon.validation.opened import Opened
-from cabochon.validation.ranges import Place, places
+from cabochon.validation.ranges import Place, constants, places
 from cabochon.validation.rules import Found, rule
 from cabochon.validation.scan import Tally
 
@@ -68,7 +68,7 @@ def zero_matrix(package: Opened) -> Iterator[Found]:
         for g in package.graphs.values()
         for name, w in g.tensors.items()
         if len(w.shape) > 1
-    }
+    } | {one.at for one in constants(package) if len(one.shape) > 1 and max(one.shape) > 1}
     for at, _, tally in _tallied(package):
         if at in matrices and not tally.nonzero:
             yield Found(at, "nothing but zeros", "a matrix with some other value")

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from cabochon.validation import openvino
 from cabochon.validation.memo import once
+from cabochon.validation.net import weights_of
 from cabochon.validation.ranges import external
 
 if TYPE_CHECKING:
     from cabochon.validation.opened import Opened
 
-__all__ = ["Mention", "mentions"]
+__all__ = ["Mention", "index_path", "mentions"]
 
 _YAML_KEYS = ("artifact", "location", "path")
 _JSON_FILES = ("genai_config.json",)
@@ -25,6 +25,11 @@ class Mention:
     at: str
     folder: str
     name: str | None
+
+
+def index_path(graph: str) -> str:
+    """The path of the index of the external data of the graph in this file; see `weight_index`."""
+    return f"{graph}.data.index.json"
 
 
 def mentions(package: "Opened") -> tuple[Mention, ...]:
@@ -41,7 +46,7 @@ def _made(package: "Opened") -> Iterator[Mention]:
     yield from _contexts(package)
     for name in package.files:
         if name.endswith(".xml"):
-            yield Mention(name, PurePosixPath(name).parent.as_posix(), openvino.weights_of(name))
+            yield Mention(name, PurePosixPath(name).parent.as_posix(), weights_of(name))
     for name, document in package.raw.items():
         for at, key, value in _strings(document, ""):
             if key in _YAML_KEYS:
@@ -53,6 +58,7 @@ def _made(package: "Opened") -> Iterator[Mention]:
             ):  # "": no processor is to be opened
                 yield Mention(f"{name}: {at}", ".", value)
     yield from _provenance(package)
+    yield from _indexes(package)
 
 
 def _external(package: "Opened") -> Iterator[Mention]:
@@ -67,7 +73,7 @@ def _external(package: "Opened") -> Iterator[Mention]:
 
 def _contexts(package: "Opened") -> Iterator[Mention]:
     """The compiled blobs that EPContext nodes refer to; with embed_mode 1, its default, the blob is in the node."""
-    for graph in package.graphs.values():
+    for graph in (*package.graphs.values(), *package.contexts.values()):
         for node in graph.nodes:
             if node.op_type == "EPContext":
                 said = {a.name: a for a in node.attribute}
@@ -83,6 +89,13 @@ def _provenance(package: "Opened") -> Iterator[Mention]:
     files = (package.json("provenance.json") or {}).get("files")
     for name in files if isinstance(files, dict) else ():
         yield Mention(f"provenance.json: files.{name}", ".", name)
+
+
+def _indexes(package: "Opened") -> Iterator[Mention]:
+    for graph in package.graphs.values():
+        files = (package.json(index_path(graph.path)) or {}).get("files")
+        for name in files if isinstance(files, dict) else ():
+            yield Mention(f"{index_path(graph.path)}: files.{name}", graph.folder().as_posix(), name)
 
 
 def _strings(value: Any, at: str) -> Iterator[tuple[str, str, str]]:

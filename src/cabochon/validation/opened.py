@@ -13,18 +13,32 @@ from cabochon.errors import CabochonError, MetadataError, PackageError
 from cabochon.gemma4 import DrafterConfig, TextConfig, read_config
 from cabochon.strict_json import parse_object
 from cabochon.validation.graph import Graph, read_graph
+from cabochon.validation.net import Net, read_net
 from cabochon.validation.rules import Found
 
 if TYPE_CHECKING:
     from cabochon.metadata.document import Document
     from cabochon.validation.scan import Scan
 
-__all__ = ["CANONICAL", "DECODER", "DOCUMENTS", "DRAFTER", "FED", "LOOKUP", "Graph", "Opened", "open_package"]
+__all__ = [
+    "CANONICAL",
+    "DECODER",
+    "DOCUMENTS",
+    "DRAFTER",
+    "FED",
+    "LOOKUP",
+    "NET",
+    "WRAPPED",
+    "Graph",
+    "Opened",
+    "open_package",
+]
 
 CANONICAL = "inference_metadata.yaml"
 DOCUMENTS = (CANONICAL, "inference_metadata.loop.yaml", "inference_metadata.annotated.yaml")
 DECODER = "model.onnx"
 FED, LOOKUP = "decoder/model.onnx", "embedding/model.onnx"  # of a full package
+NET, WRAPPED = "openvino_model.xml", "model.xml"  # OpenVINO's graph; the one that an EPContext node refers to
 DRAFTER, TARGET = "drafter", "target"  # cabochon.model of a graph; the folder in a pair
 _LOCATED, _LONG = (
     20,
@@ -38,7 +52,8 @@ class Opened:
     """What could be read of a package. Names are paths inside it, with forward slashes.
 
     `files`: size in bytes of every regular file; `documents`, `raw`: those of `DOCUMENTS` that are typed, and that are
-    YAML; `graphs`: every .onnx file that could be parsed, weights not loaded; `config`: config.json as a text model,
+    YAML; `graphs`: every .onnx file that could be parsed, weights not loaded, but for `contexts`, those that wrap what
+    another runtime made; `nets`: every OpenVINO IR file that could be read; `config`: config.json as a text model,
     `drafter`: as a drafter.
     `faults`: what opening found, by the code of the rule that reports it. `source`: the checkpoint to compare with.
     `kept`: what rules share, computed once.
@@ -49,6 +64,8 @@ class Opened:
     documents: Mapping[str, "Document"]
     raw: Mapping[str, Any]
     graphs: Mapping[str, Graph]
+    contexts: Mapping[str, Graph]
+    nets: Mapping[str, Net]
     config: TextConfig | None
     faults: Mapping[str, tuple[Found, ...]]
     source: Checkpoint | None = None
@@ -59,6 +76,12 @@ class Opened:
     def document(self) -> "Document | None":
         """The canonical document."""
         return self.documents.get(CANONICAL)
+
+    @property
+    def converted(self) -> bool:
+        """Its graphs are OpenVINO's: IR files, or IR files that an ONNX graph wraps. No document describes those."""
+        names = {PurePosixPath(name).name for name in self.files if name not in self.graphs}
+        return bool(self.contexts) or NET in names
 
     @cached_property
     def components(self) -> Mapping[str, Graph]:
@@ -80,7 +103,8 @@ class Opened:
     def inner(self) -> str | None:
         """The folder of a pair that holds the target, a package of its own; None for another package."""
         decoders = any(f"{TARGET}/{name}" in self.files for name in (DECODER, FED))
-        return TARGET if decoders and f"{TARGET}/{CANONICAL}" in self.files else None
+        nets = any(f"{TARGET}/{name}" in self.files for name in (NET, f"decoder/{NET}"))
+        return TARGET if nets or (decoders and f"{TARGET}/{CANONICAL}" in self.files) else None
 
     def again(self) -> "Opened | None":
         """The package with the files that it has now. None where a document or a graph came or went meanwhile."""
@@ -154,7 +178,7 @@ class Opened:
 
 def _judged(files: Iterable[str]) -> set[str]:
     """The documents and graphs among them."""
-    return {name for name in files if name in DOCUMENTS or PurePosixPath(name).suffix == ".onnx"}
+    return {name for name in files if name in DOCUMENTS or PurePosixPath(name).suffix in (".onnx", ".xml")}
 
 
 def artifacts(document: "Document") -> dict[str, str]:
@@ -176,12 +200,15 @@ def open_package(root: str | Path, *, source: Checkpoint | None = None) -> Opene
     folder, faults = folder.resolve(), dict[str, list[Found]]()
     files = dict(_files(folder, faults))
     graphs = dict(_graphs(folder, files, faults))
+    contexts = {name: graph for name, graph in graphs.items() if _wraps(graph)}
+    graphs = {name: graph for name, graph in graphs.items() if name not in contexts}
+    nets = dict(_nets(folder, files, faults))
     raw, documents = _documents(folder, files, faults)
     config = _config(folder, files, faults)
     text = config if isinstance(config, TextConfig) else None
     drafter = config if isinstance(config, DrafterConfig) else None
     frozen = {code: tuple(found) for code, found in faults.items()}
-    return Opened(folder, files, documents, raw, graphs, text, frozen, source, drafter)
+    return Opened(folder, files, documents, raw, graphs, contexts, nets, text, frozen, source, drafter)
 
 
 Faults = dict[str, list[Found]]
@@ -233,6 +260,21 @@ def _graphs(root: Path, files: Mapping[str, int], faults: Faults) -> Iterator[tu
                 at = f"{name}: {error.at}" if error.at and error.at != name else name
                 expected = "a graph whose ports have names, types and ranks"
                 faults.setdefault("FIL011", []).append(Found(at, error.message, expected, error.remedy))
+
+
+def _wraps(graph: Graph) -> bool:
+    """Whether the graph of a package or of a component is a node that another runtime compiled."""
+    return PurePosixPath(graph.path).name == DECODER and any(n.op_type == "EPContext" for n in graph.nodes)
+
+
+def _nets(root: Path, files: Mapping[str, int], faults: Faults) -> Iterator[tuple[str, Net]]:
+    for name in files:
+        if PurePosixPath(name).suffix == ".xml":
+            try:
+                yield name, read_net(root, name)
+            except (PackageError, OSError) as error:
+                found = error.message if isinstance(error, PackageError) else str(error)
+                faults.setdefault("FIL020", []).append(Found(name, found, "an OpenVINO IR file"))
 
 
 def _documents(

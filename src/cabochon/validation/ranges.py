@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from cabochon.errors import PackageError
-from cabochon.validation import openvino
 from cabochon.validation.graph import Graph
 from cabochon.validation.inside import resolved
 from cabochon.validation.memo import once
+from cabochon.validation.net import Net, spelled, weights_of
 
 if TYPE_CHECKING:
     from cabochon.validation.opened import Opened
 
-__all__ = ["Place", "Range", "external", "places", "ranges"]
+__all__ = ["Place", "Range", "constants", "external", "places", "ranges"]
 
 
 @dataclass(frozen=True)
@@ -86,35 +85,46 @@ def _external(graph: Graph) -> tuple[Range, ...]:
 def ranges(package: "Opened") -> Iterator[Range]:
     """The references of every graph and of every OpenVINO IR file that can be read."""
     yield from external(package)
-    for name in package.files:
-        if name.endswith(".xml"):
-            try:
-                found = openvino.constants(package.bytes(name), name)
-            except PackageError:
-                continue
-            folder, weights = PurePosixPath(name).parent.as_posix(), openvino.weights_of(name)
-            for c in found:
-                what = (c.dtype, c.shape, c.bits, c.nbytes)
-                yield Range(f"{name}: {c.layer}", folder, weights, c.offset, c.size, *what)
+    yield from constants(package)
+
+
+def constants(package: "Opened") -> Iterator[Range]:
+    """The references of every OpenVINO IR file."""
+    for net in package.nets.values():
+        yield from once(net, _constants)
+
+
+def _constants(net: Net) -> tuple[Range, ...]:
+    folder, weights = PurePosixPath(net.path).parent.as_posix(), weights_of(net.path)
+    return tuple(
+        Range(
+            f"{net.path}: {c.layer}",
+            *(folder, weights, c.offset, c.size),
+            *(spelled(c.dtype), c.shape, c.bits, c.nbytes),
+        )
+        for c in net.constants
+    )
 
 
 def places(package: "Opened") -> dict[Place, list[str]]:
-    """Where the graphs' external tensors lie, of those whose range holds; each with the tensors that lie there."""
+    """Where tensors beside the graphs lie, of those whose range holds; each with the tensors that lie there."""
     return once(package, _places)
 
 
 def _places(package: "Opened") -> dict[Place, list[str]]:
     found = dict[Place, list[str]]()
-    for one in external(package):
-        name = resolved(package, one.folder, one.location)
-        if name is not None and name in package.files and holds(one, package.files[name]):
-            found.setdefault(Place(name, one.start or 0, one.nbytes, one.dtype), []).append(one.at)
+    for references, packed in ((external(package), False), (constants(package), True)):
+        for one in references:
+            name = resolved(package, one.folder, one.location)
+            if name is not None and name in package.files and _holds(one, package.files[name], packed):
+                place = Place(name, one.start or 0, one.nbytes, one.dtype)
+                found.setdefault(place, []).append(one.at)
     return found
 
 
-def holds(one: Range, size: int) -> bool:
-    """The range lies in a file of `size` bytes, at a multiple of the element's size."""
-    start, step = one.start, max(one.bits // 8, 1)
+def _holds(one: Range, size: int, packed: bool) -> bool:
+    """The range lies in a file of `size` bytes; unless it is `packed`, at a multiple of the element's size."""
+    start, step = one.start, 1 if packed else max(one.bits // 8, 1)
     return (
         start is not None
         and start >= 0

@@ -78,8 +78,15 @@ def scan(package: "Opened") -> Scan:
     with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(1) as looking:
         for names in _files(package):
             here = sorted((p for p in tallies if p.location in names), key=lambda p: p.offset)
-            digest = _read(package.path(names[0]), here, tallies, hashing, looking)
+            whole = [p for p in here if not p.offset % FORMATS[p.dtype].word().itemsize]
+            digest = _read(package.path(names[0]), whole, tallies, hashing, looking)
             digests |= dict.fromkeys(names, digest)
+            for place in here:
+                if (
+                    place not in whole and place.nbytes
+                ):  # an element may lie in two blocks, as OpenVINO packs them
+                    bytes_ = np.memmap(package.path(names[0]), np.uint8, "r", place.offset, place.nbytes)
+                    _look(bytes_, place.offset, [place], tallies)
     return Scan(digests, tallies)
 
 

@@ -24,9 +24,10 @@ def no_document(package: Opened) -> Iterator[Found]:
     """The package has no inference metadata.
 
     Causes: A package of an earlier version of cabochon or of another tool, or a file that was left out of a copy.
+    (Packages that were converted to OpenVINO have none: it describes ONNX graphs.)
     Remedy: Build the package again.
     """
-    if CANONICAL not in package.files:
+    if CANONICAL not in package.files and not package.converted:
         yield Found(CANONICAL, "no such file", "the document that says how the graphs are run")
 
 
