@@ -11,7 +11,7 @@ from typing import Any
 
 from cabochon.errors import PackageError
 
-__all__ = ["FOLDER", "LIBRARIES", "Library", "import_map", "local_files", "runtimes"]
+__all__ = ["FOLDER", "LIBRARIES", "Library", "import_map", "local_files"]
 
 FOLDER = "libraries/"  # where their files stand beside the page
 TABLE = Path(__file__).with_name("libraries.json")
@@ -19,10 +19,7 @@ TABLE = Path(__file__).with_name("libraries.json")
 
 @dataclass(frozen=True)
 class Library:
-    """One file of an npm package. `integrity` is its hash as browsers take it, `specifiers` what modules import it by.
-
-    `runtime` is the device that a WebAssembly file is for, "" for any other file.
-    """
+    """One file of an npm package. `integrity` is its hash as browsers take it, `specifiers` the names of a module."""
 
     package: str
     version: str
@@ -30,7 +27,6 @@ class Library:
     bytes: int
     integrity: str
     specifiers: tuple[str, ...] = ()
-    runtime: str = ""
 
     def url(self, *, local: bool) -> str:
         """Where the page finds it: beside itself, relative, or at the CDN."""
@@ -48,40 +44,21 @@ def _read() -> Iterator[Library]:
     for package, said in _table()["packages"].items():
         for path, file in said["files"].items():
             names = tuple(file.get("specifiers", ()))
-            yield Library(
-                package,
-                said["version"],
-                path,
-                file["bytes"],
-                file["integrity"],
-                names,
-                file.get("runtime", ""),
-            )
+            yield Library(package, said["version"], path, file["bytes"], file["integrity"], names)
 
 
 LIBRARIES = tuple(_read())
 
 
 def import_map(*, local: bool) -> dict[str, Any]:
-    """The import map of the page: specifiers to URLs, and the hash of each module."""
-    modules = [library for library in LIBRARIES if library.specifiers]
-    imports = {name: library.url(local=local) for library in modules for name in library.specifiers}
-    return {
-        "imports": imports,
-        "integrity": {library.url(local=local): library.integrity for library in modules},
-    }
+    """The import map of the page: names of modules to URLs, and the hashes of all files.
 
-
-def runtimes(*, local: bool) -> dict[str, Any]:
-    """The WebAssembly of onnxruntime-web by device, as web.json names it."""
+    Those of WebAssembly stand there for the page's own code, which fetches it; a browser checks modules alone.
+    """
+    urls = {library: library.url(local=local) for library in LIBRARIES}
     return {
-        library.runtime: {
-            "file": library.url(local=local).removeprefix("./"),
-            "bytes": library.bytes,
-            "integrity": library.integrity,
-        }
-        for library in LIBRARIES
-        if library.runtime
+        "imports": {name: url for library, url in urls.items() for name in library.specifiers},
+        "integrity": {url: library.integrity for library, url in urls.items() if library.path != "LICENSE"},
     }
 
 

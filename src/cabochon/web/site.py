@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from cabochon import files
 from cabochon.errors import PackageError
-from cabochon.web.libraries import FOLDER, import_map, local_files, runtimes
+from cabochon.web.libraries import FOLDER, import_map, local_files
 from cabochon.web.manifest import FILES, manifest
 
 __all__ = ["INDEX", "Site", "assemble", "write"]
@@ -39,7 +39,7 @@ def assemble(package: str | Path, libraries: str | Path | None = None) -> Site:
     Raises PackageError for a package that no browser can run, and for libraries that are not those pinned.
     """
     path, local = Path(package), libraries is not None
-    said = {**manifest(path), "runtime": runtimes(local=local)}
+    said = manifest(path)
     index = _with_import_map((PAGE / INDEX).read_text(encoding="utf-8"), import_map(local=local))
     found: dict[str, Path | bytes] = {
         **dict(_inside(PAGE)),
