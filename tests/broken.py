@@ -78,25 +78,28 @@ def copied(package: Path, to: Path) -> Path:
 
 
 def resum(package: Path) -> None:
-    """Write SHA256SUMS anew where there is one, and what provenance.json says of the files that were changed."""
+    """Write SHA256SUMS anew where there is one, and what provenance.json and indexes say of files that were changed."""
     if not (package / sums.SUMS).exists():
         return
     before = sums.read(package)
-    if (package / "provenance.json").exists():
-        _weigh_again(package, before)
+    for record in (package / "provenance.json", *package.rglob("*.data.index.json")):
+        if record.exists():
+            _weigh_again(package, record, before)
     sums.write(package, {})
 
 
-def _weigh_again(package: Path, before: Mapping[str, str]) -> None:
+def _weigh_again(package: Path, record: Path, before: Mapping[str, str]) -> None:
     try:
-        provenance = json.loads((package / "provenance.json").read_bytes())
+        stated = json.loads(record.read_bytes())
     except ValueError:
         return
-    for name, said in provenance.get("files", {}).items():
-        if (package / name).is_file() and said.get("sha256") == before.get(name) != sha256(package / name):
-            said |= {"bytes": (package / name).stat().st_size, "sha256": sha256(package / name)}
-            text = json.dumps(provenance, indent=2, ensure_ascii=False) + "\n"
-            (package / "provenance.json").write_text(text)
+    files = stated.get("files", {})
+    for name, said in files.items() if isinstance(files, dict) else ():
+        file = record.parent / name
+        known = before.get(file.relative_to(package).as_posix()) if file.is_file() else None
+        if known is not None and said.get("sha256") == known != sha256(file):
+            said |= {"bytes": file.stat().st_size, "sha256": sha256(file)}
+            record.write_text(json.dumps(stated, indent=2, ensure_ascii=False) + "\n")
 
 
 def all_of(*hows: How) -> How:

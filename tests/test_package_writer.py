@@ -5,16 +5,18 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from cabochon.errors import GraphError
+from cabochon.checkpoint import Tensor
+from cabochon.errors import GraphError, TensorError
 from cabochon.package import writer
 from cabochon.package.graph_file import serialize, stored_weights
 from cabochon.package.layout import lay_out
-from cabochon.package.writer import Silent, write_weights
+from cabochon.package.writer import Digest, Silent, write_weights
 from weights import model, range_of, weight
 
 
@@ -41,10 +43,10 @@ def test_every_weight_stands_where_the_layout_says_and_zeros_between(tmp_path):
     }
     weights = [weight(name, array, block=999) for name, array in arrays.items()]
     layout, progress, file = lay_out(weights), Counted(), tmp_path / "model.onnx.data"
-    digest = write_weights(weights, layout, file, progress)
+    digests = write_weights(weights, layout, tmp_path, progress)
     content = file.read_bytes()
     assert len(content) == layout.nbytes == sum(progress.steps)
-    assert digest == hashlib.sha256(content).hexdigest()
+    assert digests == {"model.onnx.data": Digest(len(content), hashlib.sha256(content).hexdigest())}
     rest = bytearray(content)
     for name, array in arrays.items():
         place = layout.places[name]
@@ -56,9 +58,46 @@ def test_every_weight_stands_where_the_layout_says_and_zeros_between(tmp_path):
 def test_weights_that_lie_elsewhere_are_not_written(tmp_path):
     linked, copied = weight("linked", random(10), span=(Path("a"), 8)), weight("copied", random(5, seed=1))
     layout = lay_out([linked, weight("odd", random(5), span=(Path("a"), 9))], lambda source, name: None)
-    assert [place.location for place in layout.places.values()][1] == layout.data
-    write_weights([linked, weight("odd", copied.numpy())], layout, tmp_path / "data", Silent())
-    assert (tmp_path / "data").read_bytes() == copied.tobytes()
+    assert [place.location for place in layout.places.values()][1] == "model.onnx.data"
+    write_weights([linked, weight("odd", copied.numpy())], layout, tmp_path, Silent())
+    assert (tmp_path / "model.onnx.data").read_bytes() == copied.tobytes()
+
+
+def test_weights_that_lie_elsewhere_are_looked_through_where_no_file_is_written(tmp_path):
+    linked = weight("linked", random(10), span=(Path("a"), 8))
+    wrong = weight("linked", random(10), span=(Path("a"), 8), fault=TensorError("is no finite number"))
+    layout = lay_out([linked], lambda source, name: None)
+    assert write_weights([linked], layout, tmp_path, Silent()) == {}
+    with pytest.raises(TensorError, match="no finite number"):
+        write_weights([wrong], layout, tmp_path, Silent())
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_go_on_in_further_files_in_their_order(tmp_path):
+    whole = Tensor("linked", "F32", (9,), Path("a"), 8, 36)
+    link: Any = {"span": (Path("a"), 8), "source": whole}
+    odd: Any = {"span": (Path("b"), 9), "block": 100}  # no whole elements lie there
+    weights = [
+        weight("linked", random(9), **link),
+        weight("one", random(600, seed=1), **odd),
+        weight("between", random(9, seed=2), **link),
+        weight("two", random(700, seed=3), **odd),
+        weight("three", random(900, seed=4), **odd),
+        weight("four", random(10, seed=5), **odd),
+        weight("last", random(9, seed=6), **link),
+    ]
+    layout, progress = lay_out(weights, lambda source, name: None, limit=5000), Counted()
+    digests = write_weights(iter(weights), layout, tmp_path, progress)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert files == {
+        "model.onnx.data": weights[1].tobytes(),
+        "model.onnx.data_1": weights[3].tobytes(),
+        "model.onnx.data_2": weights[4].tobytes() + bytes(496) + weights[5].tobytes(),
+    }
+    assert list(digests) == list(layout.files) == sorted(files)
+    for name, content in files.items():
+        assert digests[name] == Digest(len(content), hashlib.sha256(content).hexdigest())
+    assert sum(progress.steps) == layout.nbytes
 
 
 @pytest.mark.parametrize("change", [-1, 1])
@@ -66,7 +105,7 @@ def test_a_weight_of_another_size_than_promised_is_a_fault(tmp_path, change):
     right = weight("model.norm.weight", random(100))
     wrong = weight("model.norm.weight", random(100 + change))
     with pytest.raises(GraphError, match=f"{400 + 4 * change} bytes were computed; expected 400") as caught:
-        write_weights([wrong], lay_out([right]), tmp_path / "data", Silent())
+        write_weights([wrong], lay_out([right]), tmp_path, Silent())
     assert caught.value.at == "model.norm.weight"
 
 
@@ -84,7 +123,7 @@ def test_an_error_of_the_disk_stops_the_conversion(tmp_path, monkeypatch, writte
     monkeypatch.setattr(writer, "_write", write)
     stored = weight("endless", random(1_000_000), block=1000)
     with pytest.raises(OSError, match="No space left"):
-        write_weights([stored], lay_out([stored]), tmp_path / "data", Silent())
+        write_weights([stored], lay_out([stored]), tmp_path, Silent())
     assert len(blocks) == written + 1 and threading.active_count() == threads
 
 
@@ -96,7 +135,7 @@ def test_an_interrupt_in_the_callback_ends_the_threads(tmp_path):
     threads = threading.active_count()
     stored = weight("w", random(100_000), block=1000)
     with pytest.raises(KeyboardInterrupt):
-        write_weights([stored], lay_out([stored]), tmp_path / "data", Interrupted())
+        write_weights([stored], lay_out([stored]), tmp_path, Interrupted())
     assert threading.active_count() == threads
 
 
@@ -155,7 +194,9 @@ MEMORY = """
     before, progress = anonymous(), Watching()
     for name in ("f16", "bf16", "f32"):
         stored = PRECISIONS[name].weights("t", tensor)
-        write_weights(stored, lay_out(stored), Path(f"{sys.argv[2]}.{name}"), progress)
+        folder = Path(sys.argv[2], name)
+        folder.mkdir()
+        write_weights(stored, lay_out(stored), folder, progress)
     print(before, progress.peak)
 """
 
@@ -172,11 +213,11 @@ def test_memory_stays_bounded_whatever_the_size_of_a_tensor(tmp_path):
     with source.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header.encode())
         file.truncate(8 + len(header) + rows * columns * 2)
-    command = [sys.executable, "-c", textwrap.dedent(MEMORY), str(source), str(tmp_path / "data")]
+    command = [sys.executable, "-c", textwrap.dedent(MEMORY), str(source), str(tmp_path)]
     before, peak = map(
         int, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     )
-    assert (tmp_path / "data.f32").stat().st_size == 4 * rows * columns
+    assert (tmp_path / "f32" / "model.onnx.data").stat().st_size == 4 * rows * columns
     assert peak < 300e6 and peak - before < 100e6, (
         f"{before / 1e6:.0f} MB before, {peak / 1e6:.0f} MB at most"
     )

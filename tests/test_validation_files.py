@@ -4,7 +4,10 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,9 +27,16 @@ from broken import (
     remove,
     write,
 )
+from cabochon import sums
+from cabochon.dialects import TARGETS
+from cabochon.validation import validate
+from cabochon.validation.opened import open_package
+from cabochon.validation.weight_index import index_of
 from packages import Packages
 
 WEIGHT, OTHER = "model.norm.weight", "model.layers.1.mlp.down_proj.weight"
+DATA, INDEX = "model.onnx.data", "model.onnx.data.index.json"
+WEB = ("tiny", "webgpu", "f32")  # whose graphs have an index
 
 
 def context(name: str, mode: int = 0):
@@ -86,6 +96,24 @@ def wrong_type(proto: onnx.ModelProto) -> None:
 
 def out_of_order(proto: onnx.ModelProto) -> None:
     proto.graph.node.insert(0, proto.graph.node.pop())
+
+
+def edit_index(change: Callable[[Any], object]):
+    """Another index of the weights."""
+    return edit_json(INDEX, change)
+
+
+def renamed(proto: onnx.ModelProto) -> None:
+    """A weight by another name."""
+    next(t for t in proto.graph.initializer if t.name == WEIGHT).name = "w"
+    for node in proto.graph.node:
+        node.input[:] = ["w" if name == WEIGHT else name for name in node.input]
+
+
+def index_text(package: Path) -> str:
+    """What the index says of a package that need not have one."""
+    opened = open_package(package)
+    return json.dumps(index_of(opened.graphs["model.onnx"], opened.files, sums.read(package)))
 
 
 BREAKS = (
@@ -165,6 +193,43 @@ BREAKS = (
     Break("XML of something else", ir(top="html"), {"FIL005", "FIL020"}),
     Break("XML with entities", ir(head='<!DOCTYPE net [<!ENTITY a "b">]>'), {"FIL005", "FIL020"}),
     Break("a constant of a type that its node does not take", edit_graph(wrong_type), {"FIL021", "RUN001"}),
+    Break("an index that lacks a weight", edit_index(lambda i: i["weight_map"].pop(WEIGHT)), {"FIL022"}, WEB),
+    Break(
+        "an index with a weight too many",
+        edit_index(lambda i: i["weight_map"].update(w=DATA)),
+        {"FIL022"},
+        WEB,
+    ),
+    Break(
+        "an index that names another file for a weight",
+        edit_index(lambda i: i["weight_map"].update({WEIGHT: f"{DATA}_1"})),
+        {"FIL022"},
+        WEB,
+    ),
+    Break(
+        "an index of files that are not there",
+        edit_index(lambda i: i["files"].update({f"{DATA}_1": i["files"][DATA]})),
+        {"FIL001", "FIL022"},
+        WEB,
+    ),
+    Break(
+        "an index that leads outside",
+        edit_index(lambda i: i["files"].update({"../x": {}})),
+        {"FIL003", "FIL022"},
+        WEB,
+    ),
+    Break("an index without files", edit_index(lambda i: i.update(files=[DATA])), {"FIL022"}, WEB),
+    Break("an index of other sizes", edit_index(lambda i: i["files"][DATA].update(bytes=1)), {"FIL022"}, WEB),
+    Break(
+        "an index of other bytes",
+        edit_index(lambda i: i["files"][DATA].update(sha256="0" * 64)),
+        {"FIL022"},
+        WEB,
+    ),
+    Break("an index that adds up wrongly", edit_index(lambda i: i["metadata"].clear()), {"FIL022"}, WEB),
+    Break("an index of another graph", edit_graph(renamed), {"FIL022", "HON006", "HON032"}, WEB),
+    Break("no index", remove(INDEX), {"FIL023"}, WEB),
+    Break("an index that nobody asks for", lambda p: (p / INDEX).write_text(index_text(p)), set()),
 )
 
 
@@ -181,3 +246,14 @@ def move_out(package: Path, name: str) -> None:
 @pytest.mark.parametrize("broken", BREAKS, ids=str)
 def test_a_broken_package_is_found_out(broken: Break, packages: Packages, tmp_path: Path) -> None:
     check(broken, packages, tmp_path)
+
+
+def test_files_beyond_the_limit_of_the_target_are_found(
+    packages: Packages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = packages(*WEB)
+    size = (package / DATA).stat().st_size
+    for limit, found in ((size, []), (size - 1, [(DATA, f"{size:,} bytes, for model.onnx")])):
+        monkeypatch.setitem(TARGETS, "webgpu", replace(TARGETS["webgpu"], file_bytes=limit))
+        verdict = validate(package, quick=True)
+        assert [(f.at, f.found) for f in verdict.findings if f.code == "FIL024"] == found

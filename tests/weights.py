@@ -19,12 +19,15 @@ def weight(
     block: int = 1000,
     span: tuple[Path, int] | None = None,
     source: Tensor | None = None,
+    fault: Exception | None = None,
 ) -> Stored:
-    """A weight of the values of `array`, in blocks of `block` elements."""
+    """A weight of the values of `array`, in blocks of `block` elements; or whose reading ends in `fault`."""
     header, dtype = DTYPES[array.dtype.name]
     source = source or Tensor(name, header, array.shape, Path("absent.safetensors"), 0, array.nbytes)
 
     def blocks() -> Iterator[np.ndarray]:
+        if fault is not None:
+            raise fault
         flat = array.reshape(-1)
         return (flat[start : start + block] for start in range(0, flat.size, block))
 

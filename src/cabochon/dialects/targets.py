@@ -11,9 +11,12 @@ from cabochon.packing.storage import Storage
 if TYPE_CHECKING:
     from cabochon.dialects.standard import Standard
 
-__all__ = ["TARGETS", "WEBGPU_BINDING", "Target", "layer_table", "row_tables"]
+__all__ = ["TARGETS", "WEBGPU_BINDING", "WEBGPU_FILE", "Target", "layer_table", "row_tables"]
 
 WEBGPU_BINDING = 128 << 20  # maxStorageBufferBindingSize of the WebGPU specification, in bytes
+# Most bytes of a file there: onnxruntime-web takes it as one ArrayBuffer, and Chromium's end here, 2 MiB before 2 GiB
+# (onnxruntime.ai/docs/tutorials/web/large-models.html).
+WEBGPU_FILE = 0x7FE0_0000
 
 
 def layer_table(name: str, layer: int) -> str:
@@ -43,7 +46,8 @@ class Target:
     `precisions` are those that can be built, `kernels` those for which the provider has the kernels that do the work,
     and `tested` says that the tests run them there. `caveats` says, by precision, what to know before running one;
     `notes` hold for all of them. `binding` is the most bytes of one tensor that every adapter of the provider grants:
-    larger tables are stored as several, by rows.
+    larger tables are stored as several, by rows. `file_bytes` is the most bytes of one file of weights: what is more
+    goes into further files, and an index beside the graph says where each weight lies.
     `head_multiple`: head sizes must be multiples of it. `mask` is the dialect's: where zeros may stand in it.
     `storage`: how it wants weights in blocks; `caveats` has what to know of a method under the method's name.
     `attention_caveats`: the precisions whose caveat speaks of the kernel of attention, which drafters do without.
@@ -59,6 +63,7 @@ class Target:
     caveats: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     binding: int | None = None
+    file_bytes: int | None = None
     head_multiple: int = 1
     table_per_layer: bool = False
     drafting: str = ""
@@ -186,6 +191,7 @@ TARGETS = {
             table_per_layer=True,
             drafting="written_out.WebGpuWrittenOut",
             binding=WEBGPU_BINDING,
+            file_bytes=WEBGPU_FILE,
         ),
     )
 }

@@ -1,6 +1,7 @@
 """What stands beside the weights of a package: graph, side files, documents, checksums; judged together."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from cabochon.package.layout import GRAPH, Layouts, inside
 from cabochon.package.notices import requirements, source_license
 from cabochon.validation import reports
 from cabochon.validation.checking import Begun, finish
+from cabochon.validation.mentions import index_path
+from cabochon.validation.weight_index import index_of, indexed
 
 __all__ = ["complete", "place_graphs"]
 
@@ -53,24 +56,32 @@ def complete(facts: Facts[Any], folder: Path, package: Described[Any], begun: Be
 
     Raises PackageError where a rule finds an error.
     """
-    _describe(facts, folder, package)
+    indexes = {index_path(graph.path): graph for graph in indexed(begun.opened)}
+    _describe(facts, folder, package, indexes)
     known = {name: digest.sha256 for name, digest in facts.digests.items()}
-    sums.write(folder, {**package.summed(), **known})
+    summed = {**package.summed(), **known}
+    sizes = {name: (folder / name).stat().st_size for name in summed}
+    for name, graph in indexes.items():
+        _write(folder / name, json.dumps(index_of(graph, sizes, summed), indent=1) + "\n")
+    sums.write(folder, summed)
     _judge(folder, begun)
 
 
-def _describe(facts: Facts[Any], folder: Path, package: Described[Any]) -> None:
+def _describe(facts: Facts[Any], folder: Path, package: Described[Any], indexes: Collection[str]) -> None:
     for name, text in package.documents(facts).items():
         _write(folder / name, text)
     _write(folder / "SOURCE_LICENSE.md", source_license(facts))
     _write(folder / "runtime-requirements.txt", requirements(facts))
-    _write(folder / "README.md", package.card(facts, _files(facts, package)))
+    _write(folder / "README.md", package.card(facts, _files(facts, package, indexes)))
 
 
-def _files(facts: Facts[Any], package: Described[Any]) -> Mapping[str, str]:
+def _files(facts: Facts[Any], package: Described[Any], indexes: Collection[str]) -> Mapping[str, str]:
     """The files of the package and what each is, for its card."""
     graphs = {inside(name, GRAPH): _graph(name) for name in facts.models}
     what = {**graphs, **{name: "the weights" for name in facts.digests if name not in graphs}}
+    what |= dict.fromkeys(
+        indexes, "which file each of the weights is in; the size and the SHA-256 of each file"
+    )
     what |= {name: said for name, (_, said) in package.travelling(facts).items()}
     return {**what, **package.said(), **_NOTICES}
 

@@ -1,5 +1,8 @@
 """Where each weight lies in a package: in the model.onnx.data of its graph, in a file of the checkpoint that is linked,
-or, where two graphs need it, in a file of its own that has a name in the folder of each."""
+or, where two graphs need it, in a file of its own that has a name in the folder of each.
+
+Where files may have so many bytes only, those of a graph go on in model.onnx.data_1, model.onnx.data_2, and so on.
+"""
 
 import math
 from collections import Counter
@@ -11,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from cabochon.checkpoint import Tensor
+from cabochon.errors import TargetError
 
 __all__ = [
     "DATA",
@@ -77,24 +81,28 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """The place of each weight of a graph by name, in the order of the file.
+    """The place of each weight of a graph by name, in the order of the files.
 
-    `data` is the name of the file to write, of `nbytes` bytes, None where no weight is in it. `links` are
-    the names under which files of the checkpoint stand in the folder; `copied` says why a weight that was to
-    be linked is not. `twins` are the weights that another graph has too, each in a file of its own.
+    `files` are those to write, in their order, and the bytes of each. `links` are the names under which files of
+    the checkpoint stand in the folder; `copied` says why a weight that was to be linked is not. `twins` are the
+    weights that another graph has too, each in a file of its own.
     """
 
     places: Mapping[str, Place]
-    data: str | None
-    nbytes: int
+    files: Mapping[str, int]
     links: Mapping[str, Path] = field(default_factory=dict)
     copied: Mapping[str, str] = field(default_factory=dict)
     twins: Collection[str] = ()
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes to write, without those of `twins`."""
+        return sum(self.files.values())
+
     def alone(self, name: str) -> "Layout":
         """The layout of one of the twins."""
         place = self.places[name]
-        return Layout({name: place}, place.location, place.nbytes)
+        return Layout({name: place}, {place.location: place.nbytes})
 
 
 @dataclass(frozen=True)
@@ -143,14 +151,22 @@ class Link(Protocol):
         ...
 
 
-def lay_out(weights: Iterable[Weight], link: Link | None = None, twins: Collection[str] = ()) -> Layout:
+def lay_out(
+    weights: Iterable[Weight],
+    link: Link | None = None,
+    twins: Collection[str] = (),
+    limit: int | None = None,
+) -> Layout:
     """Give every weight its place: one behind the other, or, given `link`, where the checkpoint has it.
 
-    Those that are `twins` and not linked get a file each.
+    Those that are `twins` and not linked get a file each. `limit`: the most bytes of a file, None for any number.
+    Raises TargetError for a weight that is larger.
     """
     weights = list(weights)
+    for weight in weights:
+        _require_within(weight, limit)
     if link is None:
-        return _layout(weights, {}, {}, {}, twins)
+        return _layout(weights, {}, {}, {}, twins, limit)
     copied = {weight.name: reason for weight in weights if (reason := _unlinkable(weight))}
     copied |= _not_worth_it(weights, copied)
     linkable = [(weight, weight.span) for weight in weights if weight.span and weight.name not in copied]
@@ -163,7 +179,16 @@ def lay_out(weights: Iterable[Weight], link: Link | None = None, twins: Collecti
             copied[weight.name] = refused[file]
         else:
             places[weight.name] = Place(names[file], offset, weight.nbytes)
-    return _layout(weights, places, links, copied, twins)
+    return _layout(weights, places, links, copied, twins, limit)
+
+
+def _require_within(weight: Weight, limit: int | None) -> None:
+    if limit is not None and weight.nbytes > limit:
+        raise TargetError(
+            f"takes {weight.nbytes:,} bytes; the target reads files of at most {limit:,}",
+            at=weight.name,
+            remedy="choose a precision with fewer bits, or another target",
+        )
 
 
 def _layout(
@@ -172,29 +197,45 @@ def _layout(
     links: Mapping[str, Path],
     copied: Mapping[str, str],
     twins: Collection[str],
+    limit: int | None,
 ) -> Layout:
-    """All weights in order; those that are neither `linked` nor `twins` one behind the other in the file to write."""
-    places, end = dict[str, Place](), 0
+    """All weights in order; those that are neither `linked` nor `twins` one behind the other in the files to write."""
     apart = [weight.name for weight in weights if weight.name in twins and weight.name not in linked]
-    for weight in weights:
-        if place := linked.get(weight.name):
-            places[weight.name] = place
-            continue
-        if weight.name in apart:
-            places[weight.name] = Place(f"{weight.name}.data", 0, weight.nbytes)
-            continue
-        start = _start(end, weight.nbytes)
-        places[weight.name] = Place(DATA, start, weight.nbytes)
-        end = start + weight.nbytes
-    return Layout(places, DATA if end else None, end, links, copied, apart)
+    ours = [weight for weight in weights if weight.name not in linked and weight.name not in apart]
+    behind = zip(ours, _behind([weight.nbytes for weight in ours], limit), strict=True)
+    written = {weight.name: Place(_named(file), start, weight.nbytes) for weight, (file, start) in behind}
+    alone = {weight.name: Place(f"{weight.name}.data", 0, weight.nbytes) for weight in weights}
+    found = {**alone, **written, **linked}
+    ends = {place.location: place.offset + place.nbytes for place in written.values()}
+    return Layout(
+        {weight.name: found[weight.name] for weight in weights},
+        {name: nbytes for name, nbytes in ends.items() if nbytes},
+        links,
+        copied,
+        apart,
+    )
 
 
-def data_bytes(sizes: Iterable[int]) -> int:
-    """The bytes of a file that holds weights of these `sizes`, in bytes, one behind the other."""
-    end = 0
+def data_bytes(sizes: Iterable[int], limit: int | None = None) -> int:
+    """The bytes of the files that hold weights of these `sizes`, in bytes, one behind the other; see `lay_out`."""
+    sizes = list(sizes)
+    ends = {file: start + nbytes for nbytes, (file, start) in zip(sizes, _behind(sizes, limit), strict=True)}
+    return sum(ends.values())
+
+
+def _named(file: int) -> str:
+    return f"{DATA}_{file}" if file else DATA
+
+
+def _behind(sizes: Iterable[int], limit: int | None) -> Iterator[tuple[int, int]]:
+    """The file of each weight, counted from 0, and where it begins there: behind the one before, or in a new file."""
+    file = end = 0
     for nbytes in sizes:
-        end = _start(end, nbytes) + nbytes
-    return end
+        start = _start(end, nbytes)
+        if limit is not None and start + nbytes > limit:
+            file, start = file + 1, 0
+        end = start + nbytes
+        yield file, start
 
 
 def _start(end: int, nbytes: int) -> int:

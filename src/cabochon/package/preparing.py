@@ -8,6 +8,7 @@ from typing import Any
 
 from cabochon import files
 from cabochon.checkpoint import Checkpoint, open_checkpoint
+from cabochon.dialects import Target
 from cabochon.gemma4 import TextTensors
 from cabochon.package.kinds import Kind
 from cabochon.package.layout import Layout, Layouts, Link, lay_out, twins
@@ -38,11 +39,13 @@ class Prepared:
 
     def layouts(self, folder: Path) -> Layouts:
         """Where each weight lies in `folder`, in which the folders of the graphs are made. What is linked is linked
-        there now."""
+        there now. Raises TargetError for a weight that the target cannot read from a file."""
         both, parts = twins(self.recipes), dict[str, Layout]()
+        target = self.order.target
         for name, recipes in self.recipes.items():
             (folder / name).mkdir(exist_ok=True)
-            parts[name] = lay_out(recipes, _linker(folder / name) if self.order.linking else None, both)
+            link = _linker(folder / name, target) if self.order.linking else None
+            parts[name] = lay_out(recipes, link, both, target.file_bytes)
         return Layouts(parts)
 
     def size(self, layout: Layouts) -> int:
@@ -84,5 +87,11 @@ def copied(layout: Layouts) -> Iterator[str]:
         yield f"{', '.join(layout.links)}: another name of the checkpoint's file; a change in one is in both"
 
 
-def _linker(folder: Path) -> Link:
-    return lambda source, name: files.hard_link(source, folder / name)
+def _linker(folder: Path, target: Target) -> Link:
+    def link(source: Path, name: str) -> str | None:
+        nbytes, limit = source.stat().st_size, target.file_bytes
+        if limit is not None and nbytes > limit:
+            return f"the file has {nbytes:,} bytes, {target.name} reads files of at most {limit:,}"
+        return files.hard_link(source, folder / name)
+
+    return link

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import FileIO
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -82,11 +83,7 @@ def write_files(
     """
     digests = {name: _linked(stage / name, file, before, progress) for name, file in layout.links.items()}
     ours, apart = _parted(weights, layout)
-    if layout.data is None:
-        deque(_blocks(ours, layout), maxlen=0)
-    else:
-        written = write_weights(ours, layout, stage / layout.data, progress)
-        digests[layout.data] = Digest(layout.nbytes, written)
+    digests |= write_weights(ours, layout, stage, progress)
     for weight in apart:
         alone = layout.alone(weight.name)
         name = alone.places[weight.name].location
@@ -95,7 +92,7 @@ def write_files(
             if files.hard_link(twin, stage / name) is not None:
                 files.copy(twin, stage / name)
         else:
-            digests[name] = Digest(alone.nbytes, write_weights([weight], alone, stage / name, progress))
+            digests |= write_weights([weight], alone, stage, progress)
             before.twins[name] = stage / name, digests[name]
     return digests
 
@@ -124,18 +121,44 @@ def _parted(weights: Iterable[Weight], layout: Layout) -> tuple[Iterator[Weight]
     return ours(), apart
 
 
-def write_weights(weights: Iterable[Weight], layout: Layout, path: Path, progress: Progress) -> str:
-    """Write the new file `path`: the `weights` that `layout` places in it. Returns its SHA-256, hexadecimal.
+def write_weights(
+    weights: Iterable[Weight], layout: Layout, folder: Path, progress: Progress
+) -> dict[str, Digest]:
+    """Write the new files of `layout` into `folder`, with the `weights` that it places in them. Returns their digests.
+
+    Those that it places elsewhere are looked through alone: raises TensorError for a value that its new type cannot
+    hold, as for what is written; OSError for a full disk.
+    """
+    digests = dict[str, Digest]()
+    for name, group in groupby(_in_turn(weights, layout), lambda turn: turn[0]):
+        blocks = _blocks((weight for _, weight in group), layout, name)
+        if name in layout.files:
+            digests[name] = Digest(layout.files[name], _write_file(blocks, folder / name, progress))
+        else:
+            deque(blocks, maxlen=0)
+    return digests
+
+
+def _in_turn(weights: Iterable[Weight], layout: Layout) -> Iterator[tuple[str, Weight]]:
+    """The weights, each with the file being written when its turn comes; "" where there is none to write."""
+    name = next(iter(layout.files), "")
+    for weight in weights:
+        location = layout.places[weight.name].location
+        name = location if location in layout.files else name
+        yield name, weight
+
+
+def _write_file(blocks: Iterable[np.ndarray], path: Path, progress: Progress) -> str:
+    """Write the new file `path`: these blocks of bytes. Returns its SHA-256, hexadecimal.
 
     This thread converts, one hashes, one writes, one brings to the disk what was written so far, and all of
-    them let go of Python's lock. Raises TensorError for a value that its new type cannot hold, OSError for a
-    full disk.
+    them let go of Python's lock.
     """
     digest, waiting = hashlib.sha256(), deque[tuple[Future[None], Future[int]]]()
     with path.open("xb", buffering=0) as file, _lane() as hashing, _lane() as writing, _lane() as syncing:
         written = synced = 0
         syncs = syncing.submit(_to_disk, file, 0, 0)
-        for block in _blocks(weights, layout):
+        for block in blocks:
             waiting.append((hashing.submit(digest.update, block.data), writing.submit(_write, file, block)))
             if len(waiting) > _AHEAD:
                 written += _finish(waiting, progress)
@@ -166,12 +189,12 @@ def _finish(waiting: deque[tuple[Future[None], Future[int]]], progress: Progress
     return nbytes
 
 
-def _blocks(weights: Iterable[Weight], layout: Layout) -> Iterator[np.ndarray]:
-    """The bytes of the data file from its start to its end, zeros between the weights."""
+def _blocks(weights: Iterable[Weight], layout: Layout, name: str) -> Iterator[np.ndarray]:
+    """The bytes of the file `name` from its start to its end, zeros between the weights."""
     end = 0
     for weight in weights:
         place = layout.places[weight.name]
-        if place.location != layout.data:
+        if place.location != name:
             deque(weight.blocks(), maxlen=0)  # linked: looked through only, and in memory by now
             continue
         if place.offset > end:

@@ -119,8 +119,10 @@ def _numbers(weight: Weight) -> int:
     return prod(weight.shape)
 
 
-def components(offer: Offer, weights: Weights, provider: str) -> Iterator[Component]:
-    """Each with the weights that it holds; what two hold is on disk for the last."""
+def components(
+    offer: Offer, weights: Weights, provider: str, file_bytes: int | None = None
+) -> Iterator[Component]:
+    """Each with the weights that it holds; what two hold is on disk for the last. `file_bytes`: see `Target`."""
     holders = {part.name: name for name, parts in weights.items() for part in parts}
     both = {part.name for name, parts in weights.items() for part in parts if holders[part.name] != name}
     for name, parts in weights.items():
@@ -128,7 +130,7 @@ def components(offer: Offer, weights: Weights, provider: str) -> Iterator[Compon
         looked_up = _looked_up(offer, name)
         yield Component(
             name,
-            data_bytes(part.nbytes for part in parts if part.name not in both) + shared,
+            data_bytes((part.nbytes for part in parts if part.name not in both), file_bytes) + shared,
             sum(_held(part, provider, part.name.startswith(looked_up)) for part in parts),
         )
 

@@ -94,7 +94,7 @@ def _verdict(
 ) -> Verdict:
     """That of a precision with nothing left open; `said`: the documents as they are without weights in blocks."""
     offer, more = stored[0][0], sum(described(held) for _, held in stored)
-    components = (*_components(stored, target.provider), replace(said, disk=said.disk + more))
+    components = (*_components(stored, target), replace(said, disk=said.disk + more))
     status, reasons = _status(offer, refused, target, known)
     if status != "refused" and (granted := _buffers(target, [w for _, w in stored])):
         status, reasons = "conditional", [*reasons, granted]
@@ -120,9 +120,9 @@ def _warnings(
     yield from (line for part, held in stored for line in _int32(part, held))
 
 
-def _components(stored: list[tuple[Offer, Weights]], provider: str) -> Iterator[Component]:
+def _components(stored: list[tuple[Offer, Weights]], target: Target) -> Iterator[Component]:
     for offer, held in stored:
-        yield from components(offer, held, provider)
+        yield from components(offer, held, target.provider, target.file_bytes)
     if len(stored) > 1:
         yield look_up(stored[0][1])
 

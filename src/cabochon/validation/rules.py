@@ -32,7 +32,7 @@ FAMILIES = {
 }
 # Where their rules are: a module of the family's name, and these.
 _MORE = {
-    **dict.fromkeys(("external_data", "graph_files"), "FIL"),
+    **dict.fromkeys(("external_data", "graph_files", "weight_index"), "FIL"),
     **dict.fromkeys(("interfaces", "cells"), "REF"),
     "cache_claims": "STA",
     "closure": "PRT",
