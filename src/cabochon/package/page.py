@@ -19,16 +19,22 @@ def page(head: str, introduction: str, sections: Mapping[str, str]) -> str:
     return "\n\n".join([head, introduction, *titled]) + "\n"
 
 
-def front_matter(license: str, base_models: list[str], *tags: str, pipeline: str = "text-generation") -> str:
+def front_matter(
+    license: str,
+    base_models: list[str],
+    *tags: str,
+    pipeline: str = "text-generation",
+    library: tuple[str, ...] = ("onnx", "onnxruntime"),
+) -> str:
     """The fields that a hub reads; `tags` follow those that every package has, `pipeline` is what the hub calls the
-    task."""
+    task, the last of `library` what it calls the runtime."""
     from ruamel.yaml import YAML
 
     values: dict[str, Any] = {"license": _plain_or_quoted(license)}
     if base_models:
         values["base_model"] = [_plain_or_quoted(name) for name in base_models]
-    values["tags"] = ["onnx", "onnxruntime", "gemma4", *tags]
-    values |= {"pipeline_tag": pipeline, "library_name": "onnxruntime"}
+    values["tags"] = [*library, "gemma4", *tags]
+    values |= {"pipeline_tag": pipeline, "library_name": library[-1]}
     text, yaml = io.StringIO(), YAML()
     yaml.dump(values, text)
     return f"---\n{text.getvalue()}---"
