@@ -12,6 +12,7 @@ from cabochon.cli.bench import bench
 from cabochon.cli.build import build
 from cabochon.cli.chat import chat
 from cabochon.cli.compare import compare
+from cabochon.cli.convert import convert
 from cabochon.cli.demo import demo
 from cabochon.cli.eval import evaluate
 from cabochon.cli.list import list_rows
@@ -54,7 +55,7 @@ def cabochon(
     """Turn a Gemma 4 checkpoint into an ONNX package, and run it."""
 
 
-for command in (plan, build, run, chat, bench, validate, parity, probe, compare, sensitivity, web, demo):
+for command in (plan, build, convert, run, chat, bench, validate, parity, probe, compare, sensitivity, web, demo):
     app.command()(command)
 app.command("eval")(evaluate)
 app.command("list")(list_rows)
