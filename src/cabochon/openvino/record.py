@@ -19,17 +19,12 @@ from cabochon.validation.net import Net
 
 __all__ = ["contract", "provenance"]
 
-_OWN = (
-    "command",
-    "versions",
-    "version",
-    "target",
-    "execution_provider",
-    "logits_to_keep",
-    "optimize",
-    "opsets",
-)
-_GRAPHS = ("operators", "components")  # those of the graphs of ONNX
+# What a build says of the model and its weights, which a conversion leaves as they are.
+_KEPT = (
+    "precision", "dtype", "features", "outputs_note", "embed_scale", "max_proposal_width", "target_package", "recipe",
+    "calibration",
+)  # fmt: skip
+_STORED = ("parameters", "bits_per_weight", "weights")  # but not what the files of the source take besides
 
 
 def provenance(made: Made) -> str:
@@ -55,9 +50,8 @@ def provenance(made: Made) -> str:
 
 def _build(made: Made) -> dict[str, Any]:
     before: dict[str, Any] = made.source.record.get("build") or {}
-    kept = {
-        key: value for key, value in before.items() if key not in (*_OWN, *_GRAPHS, "tool", "linked_files")
-    }
+    kept = {key: before[key] for key in _KEPT if key in before}
+    stored: dict[str, Any] = before.get("stored") or {}
     tools = ("openvino", "numpy", "onnx")
     return {
         "tool": "cabochon",
@@ -69,6 +63,7 @@ def _build(made: Made) -> dict[str, Any]:
         **kept,
         "linked_files": [],
         "stateful": made.stateful,
+        "stored": {key: stored[key] for key in _STORED if key in stored},
         **_graphs(made),
     }
 
