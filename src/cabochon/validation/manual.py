@@ -19,6 +19,7 @@ _INTRODUCTION = {
     "RUN": "Every node has a kernel on the execution provider that the package is for.",
     "HYG": "What the weights hold. They are read once, for these rules and for the checksums.",
     "SRC": "With the checkpoint at hand (`--source`), every weight is derived again and compared.",
+    "OVN": "Packages that were converted to OpenVINO: what their IR files and EPContext nodes are, hold and say.",
     "BEH": "With `--execute` the graphs are run on small random inputs, and do what the document claims.",
 }
 

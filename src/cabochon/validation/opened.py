@@ -103,7 +103,8 @@ class Opened:
     def inner(self) -> str | None:
         """The folder of a pair that holds the target, a package of its own; None for another package."""
         decoders = any(f"{TARGET}/{name}" in self.files for name in (DECODER, FED))
-        nets = any(f"{TARGET}/{name}" in self.files for name in (NET, f"decoder/{NET}"))
+        files = (NET, f"decoder/{NET}", WRAPPED, f"decoder/{WRAPPED}")
+        nets = any(f"{TARGET}/{name}" in self.files for name in files)
         return TARGET if nets or (decoders and f"{TARGET}/{CANONICAL}" in self.files) else None
 
     def again(self) -> "Opened | None":

@@ -9,6 +9,7 @@ from cabochon.evidence import activations
 from cabochon.recipes import PRECISIONS, Precision
 from cabochon.recipes.recipe_file import read_recipe
 from cabochon.validation.graph import Graph
+from cabochon.validation.net import Net
 from cabochon.validation.opened import DRAFTER, Opened
 from cabochon.validation.statements import PROVENANCE, inside
 
@@ -27,10 +28,14 @@ class Planned:
     repeatable: bool
 
 
-def planned(package: Opened, graph: Graph) -> Planned | None:
-    """The plan of a graph's weights; None where its precision is not known, or where the recipe is not understood."""
+def planned(package: Opened, graph: Graph | Net) -> Planned | None:
+    """The plan of a graph's weights; None where its precision is not known, or where the recipe is not understood.
+
+    What was converted to OpenVINO has the weights of a package of onnx-standard.
+    """
     name, kind = graph.properties.get("cabochon.precision", ""), activations(graph.properties)
-    target = TARGETS.get(graph.properties.get("cabochon.target", ""))
+    named = graph.properties.get("cabochon.target", "")
+    target = TARGETS.get("onnx-standard" if isinstance(graph, Net) else named)
     try:
         said = _recipe(package, name, kind or "") or PRECISIONS.get(name)
     except ConfigError:

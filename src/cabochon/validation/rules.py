@@ -28,6 +28,7 @@ FAMILIES = {
     "RUN": "runnable",
     "HYG": "hygiene",
     "SRC": "source",
+    "OVN": "openvino",
     "BEH": "behaviour",
 }
 # Where their rules are: a module of the family's name, and these.
@@ -52,6 +53,7 @@ _MORE = {
     ),
     **dict.fromkeys(("kernel_limits", "block_kernels"), "RUN"),
     "block_values": "HYG",
+    **dict.fromkeys(("openvino_ports", "openvino_claims", "contexts"), "OVN"),
     **dict.fromkeys(("drafter_behaviour", "media_behaviour"), "BEH"),
 }
 MODULES = {module: family for family, module in FAMILIES.items()} | _MORE
