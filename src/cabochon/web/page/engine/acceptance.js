@@ -1,0 +1,26 @@
+/**
+ * Which proposals are kept. The target draws every token as it would without them; a proposal that is this very token
+ * was right. So an answer is the same whoever proposes, and proposals only say how many tokens one step yields.
+ */
+
+/** Below this share of the largest logit two ways to sum may tell leaders apart otherwise; measured, docs/web.md. */
+const RESOLUTION = 2 ** -15;
+
+/** How many drafts, from the first on, are what was drawn. */
+export function matching(/** @type {number[]} */ drafts, /** @type {number[]} */ drawn) {
+  let n = 0;
+  while (n < Math.min(drafts.length, drawn.length) && drafts[n] === drawn[n]) n++;
+  return n;
+}
+
+/** True where the largest of the scores leads by less than float32 steps of several tokens may err. */
+export function tooClose(/** @type {Float32Array} */ scores, /** @type {Float32Array} */ logits) {
+  let size = 0;
+  for (const logit of logits) size = Math.max(size, Math.abs(logit));
+  const margin = RESOLUTION * size;
+  let best = -Infinity;
+  for (const score of scores) best = Math.max(best, score);
+  let near = 0;
+  for (const score of scores) if (score >= best - margin) near++;
+  return near > 1;
+}
