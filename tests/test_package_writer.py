@@ -16,7 +16,7 @@ from cabochon.errors import GraphError, TensorError
 from cabochon.package import writer
 from cabochon.package.graph_file import serialize, stored_weights
 from cabochon.package.layout import lay_out
-from cabochon.package.writer import Digest, Silent, write_weights
+from cabochon.package.writer import Digest, Silent, Written, write_files, write_weights
 from weights import model, range_of, weight
 
 
@@ -221,3 +221,41 @@ def test_memory_stays_bounded_whatever_the_size_of_a_tensor(tmp_path):
     assert peak < 300e6 and peak - before < 100e6, (
         f"{before / 1e6:.0f} MB before, {peak / 1e6:.0f} MB at most"
     )
+
+
+def test_what_is_given_is_linked_and_not_computed(tmp_path):
+    """Of two files, and of one that another graph has too, two are given; nothing is asked of their weights."""
+    arrays = {name: random(1500, seed=i) for i, name in enumerate(("a", "b", "both"))}
+    weights = [weight(name, array) for name, array in arrays.items()]
+    layout = lay_out(weights, None, {"both"}, 8192)
+    assert list(layout.files) == ["model.onnx.data", "model.onnx.data_1"]
+    (tmp_path / "theirs").mkdir()
+    theirs = write_files(weights, layout, tmp_path / "theirs", Silent(), Written())
+
+    given = {
+        tmp_path / "ours" / name: (tmp_path / "theirs" / name, theirs[name])
+        for name in ("model.onnx.data", "both.data")
+    }
+    before, progress = Written(given=given), Counted()
+    for folder in ("ours", "other"):
+        (tmp_path / folder).mkdir()
+    unread = AssertionError("is given, and was computed")
+    idle = [
+        weight("a", arrays["a"], fault=unread), weights[1], weight("both", arrays["both"], fault=unread)
+    ]  # fmt: skip
+    assert write_files(idle, layout, tmp_path / "ours", progress, before) == theirs
+    assert sum(progress.steps) == layout.files["model.onnx.data_1"]
+    twin = lay_out(weights[2:], None, {"both"})
+    assert write_files(idle[2:], twin, tmp_path / "other", progress, before) == {
+        "both.data": theirs["both.data"]
+    }
+    for path in (*given, tmp_path / "other" / "both.data"):
+        assert path.samefile(tmp_path / "theirs" / path.name)
+
+
+def test_what_is_given_and_has_another_size_is_refused(tmp_path):
+    ours, digest = weight("a", random(10)), Digest(44, "0" * 64)
+    (tmp_path / "theirs").write_bytes(bytes(44))
+    before = Written(given={tmp_path / "model.onnx.data": (tmp_path / "theirs", digest)})
+    with pytest.raises(GraphError, match="is given, of 44 bytes; expected 40"):
+        write_files([ours], lay_out([ours]), tmp_path, Silent(), before)

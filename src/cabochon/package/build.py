@@ -8,7 +8,7 @@ from typing import Literal
 
 from cabochon import files
 from cabochon.errors import PackageError
-from cabochon.package.filling import fill, linked_bytes, remarks, written
+from cabochon.package.filling import Given, fill, linked_bytes, remarks, written
 from cabochon.package.kinds import DRAFTER, KINDS
 from cabochon.package.order import Order, order
 from cabochon.package.pairing import Parts, fill_pair
@@ -47,6 +47,7 @@ def build(
     allow_missing: Collection[str] = (),
     logits_to_keep: int = 0,
     calibration: Statistics | None = None,
+    given: Given | None = None,
     command: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Built:
@@ -60,7 +61,9 @@ def build(
     `weights="link"` makes the checkpoint's own files part of the package, as hard links, where the bytes are
     the same, and copies the rest; of a package that was built already it links every file. `license` counts where the
     source says nothing. `allow_missing` names what may be absent: "tokenizer", "generation_config", "chat_template".
-    `calibration`, of `cabochon.calibrate`, guides the search of scales. `command` is recorded as given.
+    `calibration`, of `cabochon.calibrate`, guides the search of scales. `given` are files of weights, by path in `out`,
+    that stand in another package with the same bytes, and their digests: they are linked, or copied, and not computed.
+    `command` is recorded as given.
 
     Nothing stands under `out` before everything does. Raises SourceError for the checkpoint, TargetError for
     a target that cannot carry the precision, PackageError for `out`, a full disk, or a pair that does not fit.
@@ -71,9 +74,9 @@ def build(
     files.refuse(out)
     told = progress or Silent()
     if assistant is None:
-        nbytes, said, linked = _one(source, out, model, asked, revision, told)
+        nbytes, said, linked = _one(source, out, model, asked, revision, told, given or {})
     else:
-        parts = Parts(source, KINDS[model], assistant, revision, assistant_revision)
+        parts = Parts(source, KINDS[model], assistant, revision, assistant_revision, given or {})
         nbytes, said, linked = fill_pair(parts, out, asked, told)
     return Built(out, target, asked.precision.name, nbytes, time.monotonic() - started, said, linked)
 
@@ -100,15 +103,22 @@ def _check(model: str, assistant: str | Path | None, asked: Order) -> None:
 
 
 def _one(
-    source: str | Path, out: Path, model: str, asked: Order, revision: str | None, told: Progress
+    source: str | Path,
+    out: Path,
+    model: str,
+    asked: Order,
+    revision: str | None,
+    told: Progress,
+    given: Given,
 ) -> tuple[int, tuple[str, ...], bool]:
     """A package of one model: its bytes, remarks, and whether files were linked."""
     known = prepare(source, KINDS[model], asked, revision, out)
     with files.staged(out) as stage:
         layouts = known.layouts(stage)
-        files.require_space(stage.parent, known.size(layouts))
-        told.start(layouts.nbytes + linked_bytes(stage, layouts.links))
-        facts = fill(known, layouts, stage, told)
+        there = sum(digest.nbytes for _, digest in given.values())
+        files.require_space(stage.parent, known.size(layouts) - there)
+        told.start(layouts.nbytes - there + linked_bytes(stage, layouts.links))
+        facts = fill(known, layouts, stage, told, given=given)
         told.done()
         nbytes = written(stage, layouts.links)
     return nbytes, (*known.absent, *remarks(facts, layouts, asked.license)), bool(layouts.links)

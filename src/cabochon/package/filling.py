@@ -5,7 +5,7 @@ its own, while this one writes the weights already: nothing imported at the top 
 """
 
 import gc
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from cabochon.package.facts import Facts
     from cabochon.validation.checking import Begun
 
-__all__ = ["fill", "linked_bytes", "remarks", "trace", "written"]
+__all__ = ["Given", "fill", "linked_bytes", "remarks", "trace", "written"]
+
+
+Given = Mapping[str, tuple[Path, Digest]]  # files of weights by path in a package: where each stands already
 
 
 def fill(
@@ -32,22 +35,30 @@ def fill(
     folder: Path,
     progress: Progress,
     package: "Described[Any] | None" = None,
+    given: Given | None = None,
 ) -> "Facts[Any]":
     """Write the package of `known` into `folder`; `package` says what it holds, where that is not as for its kind.
+    Files of weights that are `given` are not computed.
 
     Raises PackageError where a rule finds an error in what was written.
     """
     with ThreadPoolExecutor(1) as aside:
         graphs = aside.submit(_graphs, known, layouts, folder, package)
-        digests = _weights(known, layouts, folder, progress, graphs)
+        before = Written(given={folder / path: it for path, it in (given or {}).items()})
+        digests = _weights(known, layouts, folder, progress, graphs, before)
         return _finished(*graphs.result(), digests, layouts, folder, package or known.kind.described)
 
 
 def _weights(
-    known: Prepared, layouts: Layouts, folder: Path, progress: Progress, graphs: "Future[Any]"
+    known: Prepared,
+    layouts: Layouts,
+    folder: Path,
+    progress: Progress,
+    graphs: "Future[Any]",
+    written: Written,
 ) -> dict[str, Digest]:
     """Write the weights of every graph; the digests of their files by path."""
-    written, digests = Written(), dict[str, Digest]()
+    digests = dict[str, Digest]()
     for name, layout in layouts.parts.items():
         recipes = _unless_failed(graphs, known.recipes[name])
         found = write_files(recipes, layout, folder / name, progress, written)

@@ -1,7 +1,7 @@
 """A pair: the drafter in a folder, and within it, in target/, the text or full package that it drafts for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cabochon import files
@@ -9,12 +9,12 @@ from cabochon.checkpoint import Checkpoint
 from cabochon.errors import PackageError
 from cabochon.gemma4 import FullConfig, TextConfig
 from cabochon.package.built_target import BuiltTarget, is_built, read_built
-from cabochon.package.filling import fill, linked_bytes, remarks, written
+from cabochon.package.filling import Given, fill, linked_bytes, remarks, written
 from cabochon.package.fitting import require_fit
 from cabochon.package.kinds import DRAFTER, Kind
 from cabochon.package.order import Order
 from cabochon.package.preparing import Prepared, prepare
-from cabochon.package.writer import Progress
+from cabochon.package.writer import Digest, Progress
 
 __all__ = ["Parts", "fill_pair"]
 
@@ -24,13 +24,20 @@ _TARGET = "target"
 @dataclass(frozen=True)
 class Parts:
     """What a pair is made of: a checkpoint, built as one of a `kind`, or a package, and the checkpoint of an assistant;
-    their revisions."""
+    their revisions; files of weights that are `given`, see `build`."""
 
     target: str | Path
     kind: Kind
     assistant: str | Path
     revision: str | None
     assistant_revision: str | None
+    given: Given = field(default_factory=dict[str, tuple[Path, Digest]])
+
+    @property
+    def given_target(self) -> dict[str, tuple[Path, Digest]]:
+        """Those of the target, by path in its package."""
+        inner = f"{_TARGET}/"
+        return {p.removeprefix(inner): it for p, it in self.given.items() if p.startswith(inner)}
 
 
 def fill_pair(parts: Parts, out: Path, asked: Order, told: Progress) -> tuple[int, tuple[str, ...], bool]:
@@ -44,7 +51,7 @@ def fill_pair(parts: Parts, out: Path, asked: Order, told: Progress) -> tuple[in
     require_fit(_text(target.config), drafter.config)
     with files.staged(out) as stage:
         (stage / _TARGET).mkdir()
-        links, said = _fill(drafter, target, stage, told)
+        links, said = _fill(drafter, target, parts, stage, told)
         told.done()
         nbytes = written(stage, links)
     family = () if isinstance(target, BuiltTarget) else _other_family(target.checkpoint, drafter.checkpoint)
@@ -69,7 +76,7 @@ def _text(config: TextConfig | FullConfig) -> TextConfig:
 
 
 def _fill(
-    drafter: Prepared, target: Prepared | BuiltTarget, stage: Path, told: Progress
+    drafter: Prepared, target: Prepared | BuiltTarget, parts: Parts, stage: Path, told: Progress
 ) -> tuple[set[str], tuple[str, ...]]:
     """Both packages into `stage`, the target first: the paths that are linked, and what to know."""
     from cabochon.package.pair_package import PairPackage
@@ -83,16 +90,18 @@ def _fill(
         said = tuple(_placed(inner, refused))
     else:
         within = target.layouts(stage / _TARGET)
-        files.require_space(stage.parent, drafter.size(layout) + target.size(within))
+        there = sum(digest.nbytes for _, digest in parts.given.values())
+        files.require_space(stage.parent, drafter.size(layout) + target.size(within) - there)
         told.start(
             layout.nbytes
             + within.nbytes
+            - there
             + linked_bytes(stage, layout.links)
             + linked_bytes(stage / _TARGET, within.links)
         )
-        facts = fill(target, within, stage / _TARGET, told)
+        facts = fill(target, within, stage / _TARGET, told, given=parts.given_target)
         inner, said = set(within.links), (*target.absent, *remarks(facts, within, target.order.license))
-    facts = fill(drafter, layout, stage, told, PairPackage(stage, _TARGET))
+    facts = fill(drafter, layout, stage, told, PairPackage(stage, _TARGET), parts.given)
     links = {f"{_TARGET}/{name}" for name in inner} | set(layout.links)
     own = remarks(facts, layout, drafter.order.license)
     return links, (*said, *(f"assistant: {line}" for line in own if line not in said))

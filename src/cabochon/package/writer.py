@@ -2,9 +2,9 @@
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import FileIO
 from itertools import groupby
 from pathlib import Path
@@ -49,10 +49,12 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Written:
-    """The files of weights that other graphs of the package have already: `twins` by name, where each lies and its
-    digest; `linked` the digests of files of the checkpoint."""
+    """The files of weights that stand already, where each lies and its digest: `twins`, which other graphs of the
+    package have, by name; `given`, which another package has, by path in the stage. `linked`: the digests of files of
+    the checkpoint."""
 
     twins: dict[str, tuple[Path, Digest]] = field(default_factory=dict[str, tuple[Path, Digest]])
+    given: Mapping[Path, tuple[Path, Digest]] = field(default_factory=dict[Path, tuple[Path, Digest]])
     linked: dict[Path, Digest] = field(default_factory=dict[Path, Digest])
 
 
@@ -79,22 +81,44 @@ def write_files(
     """The files of weights in `stage` and their digests. Those that are linked stand there already; what they
     hold is hashed, and checked as what is written: TensorError for what is no finite number.
 
-    What stands `before` is neither hashed nor written again, and what comes is added to it.
+    What stands `before` is neither computed, hashed nor written again, and what comes is added to it.
     """
     digests = {name: _linked(stage / name, file, before, progress) for name, file in layout.links.items()}
+    given = _place_given(layout, stage, before)
+    weights = (weight for weight in weights if layout.places[weight.name].location not in given)
     ours, apart = _parted(weights, layout)
-    digests |= write_weights(ours, layout, stage, progress)
+    rest = {name: nbytes for name, nbytes in layout.files.items() if name not in given}
+    digests |= given | write_weights(ours, replace(layout, files=rest), stage, progress)
     for weight in apart:
         alone = layout.alone(weight.name)
         name = alone.places[weight.name].location
         if name in before.twins:
             twin, digests[name] = before.twins[name]
-            if files.hard_link(twin, stage / name) is not None:
-                files.copy(twin, stage / name)
+            _link_or_copy(twin, stage / name)
         else:
             digests |= write_weights([weight], alone, stage, progress)
             before.twins[name] = stage / name, digests[name]
     return digests
+
+
+def _place_given(layout: Layout, stage: Path, before: Written) -> dict[str, Digest]:
+    """The files that are given, into `stage`, and their digests."""
+    sizes = dict[str, int]()
+    for place in layout.places.values():
+        sizes[place.location] = max(sizes.get(place.location, 0), place.offset + place.nbytes)
+    found = {name: before.given[stage / name] for name in sizes if stage / name in before.given}
+    for name, (file, digest) in found.items():
+        if not sizes[name] == digest.nbytes == file.stat().st_size:
+            raise GraphError(f"{file} is given, of {digest.nbytes} bytes; expected {sizes[name]}", at=name)
+        _link_or_copy(file, stage / name)
+        if name not in layout.files:
+            before.twins[name] = stage / name, digest
+    return {name: digest for name, (_, digest) in found.items()}
+
+
+def _link_or_copy(file: Path, name: Path) -> None:
+    if files.hard_link(file, name) is not None:
+        files.copy(file, name)
 
 
 def _linked(path: Path, source: Path, before: Written, progress: Progress) -> Digest:
