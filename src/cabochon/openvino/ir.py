@@ -78,8 +78,8 @@ def _inform(model: Any, graph: Graph, stateful: bool) -> None:
     """What IR has no place for: our properties, and the names of dimensions, line by line."""
     said = {key.removeprefix("cabochon."): value for key, value in graph.properties.items()}
     said |= {"target": TARGET} | ({"stateful": "true"} if stateful else {})
-    known, present = {**graph.ports.inputs, **graph.ports.outputs}, [*model.inputs, *model.outputs]
-    said["axes"] = "\n".join(_axes(known[port.get_any_name()], stateful) for port in present)
+    ports = [*graph.ports.inputs.values(), *graph.ports.outputs.values()]  # a state is no port, but has axes
+    said["axes"] = "\n".join(_axes(port, stateful) for port in ports)
     for key, value in said.items():
         model.set_rt_info(value, [SECTION, key])
 
