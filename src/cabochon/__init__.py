@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .checkpoint import open_checkpoint
     from .errors import CabochonError
     from .evaluation import evaluate
+    from .matrix import build_matrix
     from .package import build
     from .planning import plan
     from .runtime import load
@@ -28,6 +29,7 @@ __all__ = [
     "CabochonError",
     "__version__",
     "build",
+    "build_matrix",
     "calibrate",
     "errors",
     "evaluate",
@@ -40,6 +42,7 @@ __all__ = [
 ROOMS = {
     "CabochonError": "errors",
     "build": "package",
+    "build_matrix": "matrix",
     "calibrate": "calibration",
     "evaluate": "evaluation",
     "load": "runtime",

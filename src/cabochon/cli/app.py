@@ -16,6 +16,7 @@ from cabochon.cli.convert import convert
 from cabochon.cli.demo import demo
 from cabochon.cli.eval import evaluate
 from cabochon.cli.list import list_rows
+from cabochon.cli.matrix import matrix
 from cabochon.cli.metadata import metadata
 from cabochon.cli.output import print_error
 from cabochon.cli.parity import parity
@@ -55,7 +56,9 @@ def cabochon(
     """Turn a Gemma 4 checkpoint into an ONNX package, and run it."""
 
 
-for command in (plan, build, convert, run, chat, bench, validate, parity, probe, compare, sensitivity, web, demo):
+for command in (plan, build, convert, matrix, run, chat, bench):
+    app.command()(command)
+for command in (validate, parity, probe, compare, sensitivity, web, demo):
     app.command()(command)
 app.command("eval")(evaluate)
 app.command("list")(list_rows)

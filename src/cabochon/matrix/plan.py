@@ -1,0 +1,154 @@
+"""What a matrix will hold, and which of its files are the same, from the checkpoint's headers alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from cabochon.dialects import TARGETS
+from cabochon.errors import CabochonError, SourceError
+from cabochon.matrix.contents import Content, contents
+from cabochon.matrix.shards import shard_of
+from cabochon.matrix.variants import EPCONTEXT, VARIANTS, Variant, chosen
+from cabochon.package.kinds import DRAFTER, KINDS
+from cabochon.planning.offers import Offer, offers
+from cabochon.planning.opened import open_source
+from cabochon.planning.verdicts import Verdict, verdicts
+from cabochon.recipes import PRECISIONS
+
+__all__ = ["Matrix", "Unit", "plan_matrix"]
+
+_TARGET = "target"  # where the target of a pair lies
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A variant as it is built from this checkpoint: its files of weights, and the bytes of everything else, about.
+
+    `refused`: why it is not built, "" where it is.
+    """
+
+    variant: Variant
+    files: tuple[Content, ...] = ()
+    documents: int = 0
+    refused: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Where it stands, below OUT."""
+        return self.variant.folder
+
+    @property
+    def nbytes(self) -> int:
+        """Of the whole package."""
+        return sum(file.nbytes for file in self.files) + self.documents
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What is to be built. `units` are those of this run, `every` those of all shards; `source_bytes` are those of the
+    tensors that packages use."""
+
+    source: str
+    model: Literal["text", "full"]
+    units: tuple[Unit, ...]
+    every: tuple[Unit, ...]
+    source_bytes: int
+    remarks: tuple[str, ...]
+
+
+def plan_matrix(
+    source: str | Path,
+    *,
+    model: Literal["text", "full"] | None = None,
+    assistant: str | Path | None = None,
+    only: Sequence[str] = (),
+    every: bool = False,
+    shard: tuple[int, int] | None = None,
+    revision: str | None = None,
+    assistant_revision: str | None = None,
+) -> Matrix:
+    """Plan the variants of a checkpoint, a folder or a hub id, of which only the small files are fetched.
+
+    `only` and `every` as `variants.chosen` takes them. `shard` is (i, n): the i-th of n parts, counted from 1, that
+    depend on nothing but these arguments.
+    Raises SourceError where there is nothing to plan, PackageError for a pattern or a shard that means nothing.
+    """
+    asked = chosen(only, every=every)
+    offer, remarks = _offer(source, model, revision)
+    drafter = None if assistant is None else _drafter(assistant, assistant_revision)
+    parts = [part for part in (offer, drafter) if part]
+    units = _units(asked, parts)
+    return Matrix(
+        source=str(source),
+        model="full" if offer.kind.name == "full" else "text",
+        units=units if shard is None else shard_of(units, *shard),
+        every=units,
+        source_bytes=sum(tensor.nbytes for part in parts for tensor in part.tensors.values()),
+        remarks=remarks,
+    )
+
+
+def _offer(source: str | Path, model: str | None, revision: str | None) -> tuple[Offer, tuple[str, ...]]:
+    """What is built of the checkpoint: all of it unless text is asked for, or it is nothing but text."""
+    found = {offer.kind.name: offer for offer in offers(open_source(source, revision))}
+    if DRAFTER.name in found:
+        raise SourceError(
+            "is an assistant; expected a model",
+            at=str(source),
+            remedy="give the model, and this with --assistant",
+        )
+    if model is not None and model not in KINDS:
+        raise SourceError(f"model is {model!r}; expected 'text' or 'full'")
+    if model is not None and model not in found:
+        raise SourceError(f"there is no {model} package of this checkpoint", at=str(source))
+    offer = found[model or list(found)[-1]]
+    return offer, tuple(offer.remarks)
+
+
+def _drafter(assistant: str | Path, revision: str | None) -> Offer:
+    first = offers(open_source(assistant, revision))[0]
+    DRAFTER.read(open_source(assistant, revision).raw)  # or it says that it is none
+    return first
+
+
+def _units(asked: Iterable[Variant], parts: list[Offer]) -> tuple[Unit, ...]:
+    names = dict.fromkeys(variant.precision for variant in VARIANTS.values())
+    drafter = parts[1] if len(parts) > 1 else None
+    every = verdicts(parts[0], drafter, [PRECISIONS[name] for name in names])
+    said = {(verdict.target, verdict.precision): verdict for verdict in every}
+    found = dict[str, Unit]()
+    for variant in asked:
+        found[variant.folder] = _converted(variant, found) if variant.needs else _unit(variant, parts, said)
+    return tuple(found.values())
+
+
+def _unit(variant: Variant, parts: list[Offer], said: Mapping[tuple[str, str], Verdict]) -> Unit:
+    verdict = said[variant.target, variant.precision]
+    if verdict.status == "refused":
+        return Unit(variant, refused=verdict.reason)
+    documents = next(part.disk for part in verdict.components if part.name == "documents")
+    try:
+        files = [_files(variant, part) for part in parts]
+    except CabochonError as error:
+        return Unit(variant, refused=str(error))
+    if len(parts) > 1:
+        files[0] = tuple(file.within(_TARGET) for file in files[0])
+    return Unit(variant, tuple(file for some in files for file in some), documents)
+
+
+def _files(variant: Variant, offer: Offer) -> tuple[Content, ...]:
+    target = TARGETS[variant.target]
+    precision = PRECISIONS[variant.precision].on(target.storage)
+    return contents(offer.kind.weights(offer.config, offer.tensors, target, precision), target)
+
+
+def _converted(variant: Variant, found: Mapping[str, Unit]) -> Unit:
+    """About as large as what it is made of. Nothing of it is the same but what EPContext refers to, which is the IR."""
+    made_of = found[variant.needs or ""]
+    if made_of.refused:
+        return Unit(variant, refused=f"{made_of.folder}, which it is made of, is refused: {made_of.refused}")
+    if variant.target == EPCONTEXT:
+        return replace(made_of, variant=variant)
+    files = tuple(replace(file, key=f"{variant.folder}/{file.path}", read=0) for file in made_of.files)
+    return Unit(variant, files, made_of.documents)
