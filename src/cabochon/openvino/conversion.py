@@ -26,10 +26,12 @@ from cabochon.openvino.source import (
     read_source,
 )
 from cabochon.package import Built, Progress
+from cabochon.package.assembly import accept
 from cabochon.package.component_contract import COMPONENT_CONTRACT
 from cabochon.package.layout import GRAPH, inside
 from cabochon.package.side_files import media_files, travelling
 from cabochon.package.writer import Digest, Silent
+from cabochon.validation import reports, validate
 from cabochon.validation.graph import Graph
 from cabochon.validation.net import weights_of
 
@@ -164,9 +166,14 @@ def _describe(made: Made, stage: Path) -> None:
     (stage / COMPONENT_CONTRACT).write_bytes(contract(made))
     _write(stage / "runtime-requirements.txt", requirements(made, said))
     _write(stage / "README.md", card(made, _files(made), said))
-    sums.write(stage, {name: digest.sha256 for name, digest in made.digests.items()})
+    known = {name: digest.sha256 for name, digest in made.digests.items()}
+    if inner := made.source.inner:
+        folder = inner.root.name
+        known |= {inside(folder, name): digest for name, digest in sums.read(stage / folder).items()}
+    sums.write(stage, known)
     if ran:
         evidence.write(stage, _EVIDENCE, {**_identity(made), **ran})
+    accept(validate(stage, quick=True), stage)
 
 
 def _identity(made: Made) -> dict[str, Any]:
@@ -195,6 +202,7 @@ def _files(made: Made) -> dict[str, str]:
         PROVENANCE: "source, commands, versions; what it was converted from",
         "runtime-requirements.txt": "the wheels it was converted with",
         **({f"evidence/{_EVIDENCE}": "whether ONNX Runtime ran it here"} if made.wrapped else {}),
+        reports.EVIDENCE: "what `cabochon validate --quick` said when it was converted",
         sums.SUMS: f"checksums of all these files: `sha256sum -c {sums.SUMS}`",
     }
 

@@ -61,6 +61,7 @@ def _build(made: Made) -> dict[str, Any]:
         "target": made.target,
         "execution_provider": "openvino",
         **kept,
+        "activations": made.activations,
         "linked_files": [],
         "stateful": made.stateful,
         "stored": {key: stored[key] for key in _STORED if key in stored},

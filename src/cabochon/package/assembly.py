@@ -14,11 +14,11 @@ from cabochon.package.graph_file import serialize
 from cabochon.package.layout import GRAPH, Layouts, inside
 from cabochon.package.notices import requirements, source_license
 from cabochon.validation import reports
-from cabochon.validation.checking import Begun, finish
+from cabochon.validation.checking import Begun, Verdict, finish
 from cabochon.validation.mentions import index_path
 from cabochon.validation.weight_index import index_of, indexed
 
-__all__ = ["complete", "place_graphs"]
+__all__ = ["accept", "complete", "place_graphs"]
 
 _SHOWN = 20  # findings that an error lists
 _NOTICES = {
@@ -64,7 +64,7 @@ def complete(facts: Facts[Any], folder: Path, package: Described[Any], begun: Be
     for name, graph in indexes.items():
         _write(folder / name, json.dumps(index_of(graph, sizes, summed), indent=1) + "\n")
     sums.write(folder, summed)
-    _judge(folder, begun)
+    accept(finish(begun), folder)
 
 
 def _describe(facts: Facts[Any], folder: Path, package: Described[Any], indexes: Collection[str]) -> None:
@@ -90,9 +90,11 @@ def _graph(component: str) -> str:
     return f"the graph of the {component.replace('_', ' ')}" if component else "the graph"
 
 
-def _judge(folder: Path, begun: Begun) -> None:
-    """All rules but those that read weights, which were hashed just now. The verdict is kept in the package."""
-    verdict = finish(begun)
+def accept(verdict: Verdict, folder: Path) -> None:
+    """Keep the verdict of all rules but those that read weights, which were hashed just now, in the package.
+
+    Raises PackageError where it has errors.
+    """
     if verdict.errors:
         shown = "\n".join(str(finding) for finding in verdict.errors[:_SHOWN])
         raise PackageError(
