@@ -9,7 +9,9 @@ import pytest
 
 import cabochon
 from cabochon.errors import PackageError, RequestError
-from cabochon.runtime.session import CPU, Session, chosen_provider, peek
+from cabochon.runtime.onnx_graph import CPU, chosen_provider
+from cabochon.runtime.properties import peek
+from cabochon.runtime.session import Session
 
 CUDA = "CUDAExecutionProvider"
 
@@ -109,7 +111,7 @@ def test_options_of_loading_are_refused(package: Path, options: dict[str, Any], 
 def test_options_of_onnxruntime_are_passed_on(package: Path):
     model = cabochon.load(package, threads=1, session_options={"session.disable_prepacking": 1})
     assert (
-        model.session._session.get_session_options().get_session_config_entry("session.disable_prepacking")
+        model.session.graph._session.get_session_options().get_session_config_entry("session.disable_prepacking")
         == "1"
     )
 

@@ -10,7 +10,7 @@ import onnxruntime as ort
 from cabochon.errors import PackageError
 from cabochon.evaluation.text import WINDOW, Text, Windows, cut, read_text
 from cabochon.runtime.folder import Folder
-from cabochon.runtime.session import peek
+from cabochon.runtime.properties import peek
 from cabochon.runtime.tokens import Tokens
 
 __all__ = ["Run", "keep_needed", "products", "read_graph", "read_windows"]

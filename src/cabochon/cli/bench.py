@@ -14,6 +14,7 @@ from cabochon.cli.options import (
     read_provider_options,
 )
 from cabochon.cli.output import print_json, size
+from cabochon.cli.run import computing
 
 if TYPE_CHECKING:
     from cabochon.runtime.timing import Timing
@@ -52,7 +53,7 @@ def bench(
 
 def print_timing(found: "Timing") -> None:
     """For people."""
-    print(f"{found.provider}, best of {found.rounds}")
+    print(f"{', '.join([found.provider, *computing(found.settings)])}; best of {found.rounds}")
     print(f"prefill of {found.prefill_tokens} tokens: {found.prefill:.1f} tokens/s")
     print(f"decoding {found.new_tokens} tokens after {found.prompt_tokens}: {found.decoding:.1f} tokens/s")
     if found.speculation is not None and found.speculating is not None:

@@ -1,6 +1,7 @@
 """cabochon run: one answer from a package."""
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,13 +33,13 @@ from cabochon.cli.options import (
     read_provider_options,
     read_request,
 )
-from cabochon.cli.output import print_json
+from cabochon.cli.output import plain, print_json
 
 if TYPE_CHECKING:
     from cabochon.runtime import Generation, Model
     from cabochon.runtime import Speculation as Figures
 
-__all__ = ["guessed", "print_remarks", "run", "say", "user_turn"]
+__all__ = ["computing", "guessed", "print_remarks", "run", "say", "user_turn"]
 
 
 def run(
@@ -93,7 +94,7 @@ def run(
         asked = model.with_placeholders(prompt, **attached(media))
     found = model.generate(asked, **options) if as_json else say(model, asked, options)
     if as_json:
-        print_json(found)
+        print_json(plain(found) | {"provider": model.session.provider, "settings": model.session.settings})
     else:
         print(figures(found), file=sys.stderr)
     print_remarks(found)
@@ -154,6 +155,11 @@ def figures(found: "Generation") -> str:
         f"ended by {found.finish_reason}",
     ]
     return f"[{', '.join(parts)}]"
+
+
+def computing(settings: Mapping[str, str]) -> list[str]:
+    """What a provider says of how it computes, in words: ["INFERENCE_PRECISION_HINT bf16", ...]"""
+    return [f"{name} {value}" for name, value in settings.items()]
 
 
 def seen(found: "Generation") -> str:

@@ -73,6 +73,16 @@ def check_kept(keep: int, real: np.ndarray, left_justified: bool) -> None:
         raise refused(f"the last {keep} logits of {rows} rows", "keep 1 or 0 (all), or feed row by row")
 
 
+def check_rows(rows: int, taken: int | None) -> None:
+    """Raise RequestError where a graph takes another number of rows together than `rows`; None: any."""
+    if taken not in (None, rows):
+        raise RequestError(
+            f"{rows} rows; this package takes {taken} at a time",
+            at="input_ids",
+            remedy="feed row by row, or convert the package without --stateful",
+        )
+
+
 def evictable(mask: np.ndarray, keep: int) -> int:
     """How many front columns of a sliding cache [B, columns] leave every row its last `keep` real ones."""
     from_here = np.cumsum(mask[:, ::-1], 1)[:, ::-1]

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from cabochon.errors import PackageError
+from cabochon.runtime.folder import GRAPHS, graph_file
+from cabochon.runtime.graph import Graph, open_graph
 from cabochon.runtime.ports import PREFIX, REBUILD, Argument
-from cabochon.runtime.session import Graph
 
 DECODER, EMBEDDING = "decoder", "embedding"
-GRAPH = "model.onnx"
 OWN = "the package's type"
 BUILT = frozenset({"model", "target", "precision"})
 TYPES = {"f32": "tensor(float)", "f16": "tensor(float16)"}
@@ -57,9 +57,9 @@ COMPONENTS: Mapping[str, Component] = {
 
 def component_file(package: Path, name: str) -> Path:
     """The graph of a component; raise PackageError where there is none."""
-    path = package / name / GRAPH
+    path = package / name / (graph_file(package / DECODER) or Path(GRAPHS[0])).name
     if not path.is_file():
-        raise PackageError(f"a full package without {name}/{GRAPH}", at=str(package), remedy=REBUILD)
+        raise PackageError(f"a full package without {name}/{path.name}", at=str(package), remedy=REBUILD)
     return path
 
 
@@ -69,8 +69,8 @@ def open_component(package: Path, name: str, built: tuple[str, str], **options: 
     Raises PackageError where it is missing, or not as docs/architecture.md says, or was not `built` for the target and
     precision of the decoder.
     """
-    graph = Graph(component_file(package, name), **options)
-    at = f"{name}/{GRAPH}"
+    file = component_file(package, name)
+    graph, at = open_graph(file, **options), f"{name}/{file.name}"
     said = {k.removeprefix(PREFIX): v for k, v in graph.metadata.items() if k.startswith(PREFIX)}
     check_properties(name, said, built, at)
     own = TYPES.get(said.get("activations", built[1]), "")
@@ -126,7 +126,7 @@ def number(graph: Graph, key: str) -> int | None:
         return None if value is None else int(value)
     name = graph.metadata.get(f"{PREFIX}model")
     what = f"{PREFIX}{key} is {value!r}; expected a whole number"
-    raise PackageError(what, at=f"{name}/{GRAPH}: metadata", remedy=REBUILD)
+    raise PackageError(what, at=f"{name}: metadata", remedy=REBUILD)
 
 
 def width(port: Argument) -> int:
@@ -134,6 +134,8 @@ def width(port: Argument) -> int:
     size = port.shape[-1]
     if not isinstance(size, int):
         raise PackageError(
-            f"the last dimension of {port.name!r} is {size!r}; expected a number", at=GRAPH, remedy=REBUILD
+            f"the last dimension of {port.name!r} is {size!r}; expected a number",
+            at=port.name,
+            remedy=REBUILD,
         )
     return size

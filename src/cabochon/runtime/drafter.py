@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime as ort
 
 from cabochon.errors import PackageError
+from cabochon.runtime.folder import GRAPHS, graph_file
+from cabochon.runtime.graph import Value, open_graph
+from cabochon.runtime.pair import embedding_file
 from cabochon.runtime.ports import DTYPES, REBUILD, Argument, Cache
-from cabochon.runtime.session import Graph, Session
+from cabochon.runtime.session import Session
 from cabochon.runtime.state import State
 
 SHARED = "shared_kv."
@@ -21,19 +23,21 @@ class View(NamedTuple):
     """What all steps of one round read of the target: which columns are tokens, and its caches where they lie."""
 
     mask: np.ndarray
-    shared: Mapping[str, ort.OrtValue]
+    shared: Mapping[str, Value]
 
 
 class Drafter:
     """Two graphs: the drafter, and the token embedding over the target's own table, scaled."""
 
     def __init__(self, pair: Path, target: Session, **options: Any) -> None:
-        """Open model.onnx and token_embedding.onnx of a pair; `options` are those of `Graph`.
+        """Open the graphs of a pair, its own and the look-up of tokens; `options` are those of `open_graph`.
 
         Raises PackageError where they do not fit the target.
         """
-        self._graph = Graph(pair / "model.onnx", **options)
-        self._embedding = Graph(pair / "token_embedding.onnx", **options)
+        file = graph_file(pair) or pair / GRAPHS[0]
+        embedding = embedding_file(file)
+        self._graph, self._embedding = open_graph(file, **options), open_graph(embedding, **options)
+        self._embedded = embedding.relative_to(pair).as_posix()
         self._dtype = target.ports.dtype
         self._ids = next(iter(self._embedding.inputs))
         self._rows = next(iter(self._embedding.outputs))
@@ -72,7 +76,7 @@ class Drafter:
             "logits": (made["logits"], target.ports.vocabulary, "the target's vocabulary"),
             "projected_state": (made["projected_state"], hidden, "the target's hidden size"),
             "inputs_embeds": (given["inputs_embeds"], _twice(hidden), "twice the target's hidden size"),
-            "token_embedding.onnx": (self._embedding.outputs[self._rows], hidden, "the target's hidden size"),
+            self._embedded: (self._embedding.outputs[self._rows], hidden, "the target's hidden size"),
         }
         for name, (port, size, what) in expected.items():
             if port.shape[-1] != size:
@@ -106,4 +110,4 @@ def _twice(size: int | str | None) -> int | None:
 
 
 def _unfit(name: str, found: str, expected: str) -> PackageError:
-    return PackageError(f"{name} {found}; expected {expected}", at="model.onnx: drafter", remedy=REBUILD)
+    return PackageError(f"{name} {found}; expected {expected}", at="drafter", remedy=REBUILD)

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-import onnxruntime as ort
 
 from cabochon.errors import RequestError
+from cabochon.runtime.graph import Value, held
 from cabochon.runtime.soft import Medium, soft_tokens
 
 MADE = frozenset({"inputs_embeds", "per_layer_inputs"})
@@ -24,7 +24,7 @@ class Embedder(Protocol):
         """See the class."""
         ...
 
-    def feeds(self, rows: Sequence[Sequence[int]], ids: np.ndarray) -> dict[str, ort.OrtValue]:
+    def feeds(self, rows: Sequence[Sequence[int]], ids: np.ndarray) -> Mapping[str, Value]:
         """Ports of the decoder by name, for `ids` i64 [B, S]; `rows` are the same tokens, soft ones as such."""
         ...
 
@@ -46,11 +46,11 @@ class Lookup:
 
     placeholders: Mapping[str, int] = {}
 
-    def feeds(self, rows: Sequence[Sequence[int]], ids: np.ndarray) -> dict[str, ort.OrtValue]:
+    def feeds(self, rows: Sequence[Sequence[int]], ids: np.ndarray) -> Mapping[str, Value]:
         """See Embedder. Raises RequestError for a soft token."""
         if list(soft_tokens(rows)):
             raise text_alone("prompt")
-        return {"input_ids": ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(ids))}
+        return {"input_ids": held(np.ascontiguousarray(ids))}
 
     def images(self, pixel_values: np.ndarray, pixel_position_ids: np.ndarray) -> list[Medium]:
         """Raises RequestError."""

@@ -4,18 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from cabochon.errors import PackageError, RequestError
 from cabochon.runtime.components import EMBEDDING, number, open_component, width
 from cabochon.runtime.embedder import MADE
 from cabochon.runtime.encoders import PORTS, Encoders
 from cabochon.runtime.folder import Folder
+from cabochon.runtime.graph import Value, held
 from cabochon.runtime.ports import DTYPES, REBUILD, Ports
-from cabochon.runtime.session import Session, peek
+from cabochon.runtime.properties import peek
+from cabochon.runtime.session import Session
 from cabochon.runtime.soft import AUDIO, VISION, SoftToken, soft_tokens
 
-AT = f"{EMBEDDING}/model.onnx"
 ENCODERS = {"image": VISION, "video": VISION, "audio": AUDIO}
 
 
@@ -41,6 +41,7 @@ class Embedding:
 
     def __init__(self, folder: Folder, built: tuple[str, str], **options: Any) -> None:
         """`built`: target and precision of the decoder."""
+        self._at = f"{EMBEDDING}/{folder.graph.name}"
         self._graph = open_component(folder.path, EMBEDDING, built, **options)
         given, made = self._graph.inputs, self._graph.outputs
         self._made = tuple(made)
@@ -54,7 +55,7 @@ class Embedding:
         self.encoders = Encoders(folder.path, self._features, built, self._hidden, **options)
         self.images, self.clips, self.encode = self.encoders.images, self.encoders.clips, self.encoders.encode
 
-    def feeds(self, rows: Sequence[Sequence[int]], ids: np.ndarray) -> dict[str, ort.OrtValue]:
+    def feeds(self, rows: Sequence[Sequence[int]], ids: np.ndarray) -> Mapping[str, Value]:
         """See Embedder. Media are encoded here if they were not before."""
         tokens = list(soft_tokens(rows))
         self.encode([token.medium for token in tokens])
@@ -65,7 +66,7 @@ class Embedding:
             features = [token.features for token in tokens if token.medium.encoder == encoder]
             arrays[port.name] = np.asarray(features, self._dtype).reshape(-1, self._hidden)
         _, made = self._graph.run(arrays, {}, [], dict.fromkeys(self._made))
-        return {**made, "input_ids": ort.OrtValue.ortvalue_from_numpy(fed)}
+        return {**made, "input_ids": held(fed)}
 
     def _require_own(self, tokens: Iterable[SoftToken]) -> None:
         """Raise RequestError for soft tokens of another package: neither their ids nor their rows would be noticed."""
@@ -99,14 +100,14 @@ class Embedding:
         if set(ports.takes) - {"input_ids"} != set(self._made):
             raise PackageError(
                 f"it makes {', '.join(self._made)}; the decoder takes {', '.join(sorted(ports.takes & MADE))}",
-                at=AT,
+                at=self._at,
                 remedy=REBUILD,
             )
         for name, port in self._graph.outputs.items():
             if ports.widths[name] != width(port):
                 raise PackageError(
                     f"{name} is {width(port)} wide; the decoder takes {ports.widths[name]}",
-                    at=AT,
+                    at=self._at,
                     remedy=REBUILD,
                 )
 
@@ -117,13 +118,13 @@ class Embedding:
             raise PackageError(
                 f"it has placeholders for {sorted(self.placeholders)} and takes "
                 f"{sorted(p.name for p in self._features.values())}; expected the same",
-                at=AT,
+                at=self._at,
                 remedy=REBUILD,
             )
         for port in self._features.values():
             if width(port) != self._hidden:
                 raise PackageError(
                     f"{port.name} is {width(port)} wide; expected {self._hidden}, as inputs_embeds",
-                    at=AT,
+                    at=self._at,
                     remedy=REBUILD,
                 )

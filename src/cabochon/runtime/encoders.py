@@ -9,8 +9,9 @@ import numpy as np
 
 from cabochon.errors import PackageError, RequestError
 from cabochon.runtime.components import component_file, number, open_component, width
+from cabochon.runtime.graph import Graph
 from cabochon.runtime.ports import REBUILD
-from cabochon.runtime.session import Graph, peek
+from cabochon.runtime.properties import peek
 from cabochon.runtime.soft import AUDIO, VISION, Medium
 
 PORTS = {VISION: "image_features", AUDIO: "audio_features"}
@@ -67,7 +68,7 @@ class Encoders:
         if len(features) != ends[-1]:
             raise PackageError(
                 f"{len(features)} rows of features; expected {ends[-1]}, as the inputs have so many soft tokens",
-                at=f"{encoder}/model.onnx: {port}",
+                at=f"{encoder}/{self.files[encoder].name}: {port}",
                 remedy=REBUILD,
             )
         for medium, rows in zip(group, np.split(features, ends[:-1]), strict=True):
@@ -91,7 +92,7 @@ class Encoders:
             if made != self._hidden:
                 raise PackageError(
                     f"{PORTS[encoder]} is {made} wide; expected {self._hidden}, as inputs_embeds",
-                    at=f"{encoder}/model.onnx",
+                    at=f"{encoder}/{self.files[encoder].name}",
                     remedy=REBUILD,
                 )
             self._graphs[encoder] = graph

@@ -18,7 +18,9 @@ INERT = {
     "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
 }  # fmt: skip
 TEXT = ("eos_token_id", "bos_token_id", "num_attention_heads")
-DECODERS = ("model.onnx", "decoder/model.onnx")
+GRAPHS = ("model.onnx", "openvino_model.xml")
+"""What the file of a graph is called, by what runs it: onnxruntime, or OpenVINO."""
+DECODERS = tuple(f"{folder}{name}" for name in GRAPHS for folder in ("", "decoder/"))
 REMEDY = "correct the file, or build the package again from a source that has it right"
 
 
@@ -80,6 +82,11 @@ def open_folder(package: str | Path) -> Folder:
 def decoder_file(package: Path) -> Path | None:
     """The decoder's graph in a text package or in a full one; None where there is neither."""
     return next((package / name for name in DECODERS if (package / name).is_file()), None)
+
+
+def graph_file(folder: Path) -> Path | None:
+    """The graph in a folder; None where there is none."""
+    return next((folder / name for name in GRAPHS if (folder / name).is_file()), None)
 
 
 def _config(path: Path) -> Mapping[str, Any]:

@@ -48,9 +48,10 @@ def load(
 
     `threads` per operator (default: one per core); `provider` "cpu", "cuda", "webgpu", "dml", "openvino" or an
     onnxruntime name (default: the target's own where installed, else the CPU); `provider_options` and `session_options`
-    go to onnxruntime as they are. `proposer`, "prompt-lookup" or one of your own, makes speculative decoding possible
-    with a package alone, and takes the drafter's place in a pair. Raises PackageError for a package that is not right,
-    RequestError for what cannot be done with it here.
+    go to onnxruntime as they are. OpenVINO's IR is run by OpenVINO, which takes `provider_options`. `proposer`,
+    "prompt-lookup" or one of your own, makes speculative decoding possible with a package alone, and takes the place of
+    the drafter in a pair. Raises PackageError for a package that is not right, RequestError for what cannot be done with
+    it here.
     """
     options: dict[str, Any] = dict(
         threads=threads, provider=provider, provider_options=provider_options, session_options=session_options
@@ -270,7 +271,7 @@ class Model:
         length = self._draft_length(request, len(rows))
         new, extra = max(row.limit for row in rows), self._draft_bytes(length)
         self._admit(prompts, new, request.chunk, extra=extra)
-        if length is None:
+        if length is None and self.session.ports.rows is None:
             answer_all(*self._filled(rows, request.chunk), rows)
             return [row.generation() for row in rows]
         for row in rows:

@@ -14,6 +14,7 @@ KEYS = ("target", "precision", "mask", "max_positions")
 OPTIONAL = ("activations", "sliding_window", "embed_scale", "model")
 DRAFTER = "drafter"  # the value of cabochon.model in a graph that is no decoder of text
 FED = "decoder"  # and in one that is fed by an embedding
+PAST = "past_key_values."
 IDS, EMBEDS, EXTRAS = "input_ids", "inputs_embeds", "per_layer_inputs"
 MASKS = ("anywhere", "left-justified")
 DTYPES = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
@@ -23,9 +24,20 @@ REBUILD = "build the package again with this version of cabochon"
 class Argument(Protocol):
     """A graph input or output as onnxruntime describes it."""
 
-    name: str
-    type: str
-    shape: list[int | str | None]
+    @property
+    def name(self) -> str:
+        """As in the file."""
+        ...
+
+    @property
+    def type(self) -> str:
+        """tensor(float), tensor(int64) ..."""
+        ...
+
+    @property
+    def shape(self) -> list[int | str | None]:
+        """Sizes, and the names of axes that vary."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -65,7 +77,8 @@ class Ports:
     """The ports of a decoder by role. `hidden` is None and `keeps` False where the graph lacks the port.
 
     `last_only`: the graph gives logits and hidden state of a row's last token alone, whatever is asked. `takes` are the
-    ports that tokens come in by, `widths` the last axes of those of them that are embedded.
+    ports that tokens come in by, `widths` the last axes of those of them that are embedded. `rows`: how many it takes
+    together; None for any number.
     """
 
     contract: Contract
@@ -77,6 +90,7 @@ class Ports:
     last_only: bool = False
     takes: frozenset[str] = frozenset({IDS})
     widths: Mapping[str, int] = field(default_factory=dict[str, int])
+    rows: int | None = None
 
     @property
     def whole_images(self) -> bool:
@@ -124,7 +138,7 @@ def read_ports(
     given, made = {i.name: i for i in inputs}, {o.name: o for o in outputs}
     keeps = "logits_to_keep" in given or any(o.name == "logits_to_keep" for o in optional)
     wrong = _Wrong(contract.file)
-    caches = tuple(_cache(a, made, wrong) for name, a in given.items() if name.startswith("past_key_values."))
+    caches = tuple(_cache(a, made, wrong) for name, a in given.items() if name.startswith(PAST))
     takes = _takes(given, contract, wrong)
     for name in given.keys() - takes - {"attention_mask", "logits_to_keep"} - {c.past for c in caches}:
         raise wrong(f"unknown input {name!r}; expected a {'fed' if contract.fed else 'text'} decoder's")
@@ -139,7 +153,10 @@ def read_ports(
     hidden = next((name for name in made if name.startswith("hidden_states.")), None)
     last_only = not keeps and logits.shape[1] == 1
     widths = {name: _fixed(given[name], 2, wrong) for name in embedded}
-    return Ports(contract, dtype, caches, _fixed(logits, 2, wrong), hidden, keeps, last_only, takes, widths)
+    rows = next((n for n in given["attention_mask"].shape[:1] if isinstance(n, int)), None)
+    return Ports(
+        contract, dtype, caches, _fixed(logits, 2, wrong), hidden, keeps, last_only, takes, widths, rows
+    )
 
 
 class _Wrong:
@@ -161,8 +178,13 @@ def _takes(given: Mapping[str, Argument], contract: Contract, wrong: _Wrong) -> 
     return frozenset(given.keys() & possible)
 
 
+def present_of(past: str) -> str:
+    """The output that holds what the cache of an input has become."""
+    return past.replace(PAST, "present.", 1)
+
+
 def _cache(a: Argument, made: Mapping[str, Argument], wrong: _Wrong) -> Cache:
-    present = _output(made, a.name.replace("past_key_values.", "present.", 1), wrong).name
+    present = _output(made, present_of(a.name), wrong).name
     return Cache(
         a.name, present, _fixed(a, 1, wrong), _fixed(a, 3, wrong), a.shape[2] == "sliding_past_sequence"
     )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -18,7 +19,7 @@ class Room:
         """Nothing is allocated yet."""
         self._stretches = [np.empty(0, dtype), np.empty(0, dtype)]
 
-    def beside(self, past: ort.OrtValue, shape: Sequence[int]) -> ort.OrtValue:
+    def beside(self, past: Any, shape: Sequence[int]) -> ort.OrtValue:
         """A value of this shape on the stretch that does not hold `past`; an eighth larger when it must be new."""
         count = math.prod(shape)
         free = 1 if _holds(self._stretches[0], past) else 0
@@ -26,7 +27,7 @@ class Room:
             self._stretches[free] = np.empty(count + count // 8, self._stretches[free].dtype)
         return ort.OrtValue.ortvalue_from_numpy(self._stretches[free][:count].reshape(shape))
 
-    def shortened(self, value: ort.OrtValue, columns: int) -> ort.OrtValue:
+    def shortened(self, value: Any, columns: int) -> ort.OrtValue:
         """The first columns of the cache [1, 1, columns, size] where it lies; copied where it lies on no stretch."""
         count, shape = columns * value.shape()[3], (1, 1, columns, value.shape()[3])
         for stretch in self._stretches:
@@ -36,6 +37,6 @@ class Room:
         return ort.OrtValue.ortvalue_from_numpy(value.numpy()[:, :, :columns].copy())
 
 
-def _holds(stretch: np.ndarray, value: ort.OrtValue) -> bool:
+def _holds(stretch: np.ndarray, value: Any) -> bool:
     """True where the value lies on the stretch; one that lost its front columns begins within it."""
     return 0 <= value.data_ptr() - stretch.ctypes.data < max(stretch.nbytes, 1)

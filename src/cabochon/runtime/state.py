@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime as ort
 
 from cabochon.errors import RequestError
-from cabochon.runtime.columns import Eviction, check_kept, evictable, extended, refused
+from cabochon.runtime.columns import Eviction, check_kept, check_rows, evictable, extended, refused
+from cabochon.runtime.graph import Value
 from cabochon.runtime.kinds import read
 from cabochon.runtime.ports import Cache
 from cabochon.runtime.room import Room
@@ -84,6 +84,7 @@ class State:
         given, ids = ids, _ids(ids, self.session.ports.vocabulary)
         rows = _rows(given, ids)
         real = np.ones(ids.shape, bool) if real is None else _real(real, ids.shape)
+        check_rows(len(ids), self.session.ports.rows)
         if keep is not None:
             check_kept(read("keep", keep), real, self.session.ports.contract.left_justified)
         if not self.mask.shape[1] and len(ids) != self.rows:
@@ -104,8 +105,8 @@ class State:
         self.mask, self.evicted, self.values = np.zeros((rows, 0), bool), 0, values
 
     def _run(
-        self, fed: Mapping[str, ort.OrtValue], new: int, mask: np.ndarray, keep: int | None, hidden: bool
-    ) -> tuple[Output, dict[str, ort.OrtValue]]:
+        self, fed: Mapping[str, Value], new: int, mask: np.ndarray, keep: int | None, hidden: bool
+    ) -> tuple[Output, dict[str, Value]]:
         ports = self.session.ports
         arrays = {"attention_mask": mask.astype(np.int64)}
         if ports.last_only and keep not in (None, 1):
@@ -124,7 +125,7 @@ class State:
         ]
         return Output(*wanted), {c.past: present[c.present] for c in self.caches}
 
-    def _beside(self, cache: Cache, new: int) -> ort.OrtValue | None:
+    def _beside(self, cache: Cache, new: int) -> Value | None:
         """Room in host memory for a cache with `new` more columns; other devices have allocators of their own."""
         if self.session.device != "cpu":
             return None
@@ -232,7 +233,7 @@ class State:
             dropped = {c.past: self._without_front(c, columns) for c in self.caches if c.sliding}
             self.values, self.evicted = {**self.values, **dropped}, self.evicted + columns
 
-    def _without_front(self, cache: Cache, columns: int) -> ort.OrtValue:
+    def _without_front(self, cache: Cache, columns: int) -> Value:
         return self.session.put(self.values[cache.past].numpy()[:, :, columns:])
 
 

@@ -1,6 +1,6 @@
 """How fast a loaded package is here: prefill, decoding, and what speculation makes of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +24,12 @@ class Timing:
 
     `prefill` is that of `prefill_tokens` random tokens, of which the last one's logits are wanted. `speculation` and
     `speculating` are None without a proposer; `same` says whether both ways drew the same tokens. `anonymous` is the
-    memory of the process that is no file's, in bytes; None where the system does not say.
+    memory of the process that is no file's, in bytes; None where the system does not say. `settings` are what the
+    provider says of how it computes.
     """
 
     provider: str
+    settings: Mapping[str, str]
     rounds: int
     prefill_tokens: int
     prefill: float
@@ -66,6 +68,7 @@ def time_model(
     best = max(drafted, key=_rate, default=None)
     return Timing(
         provider=model.session.provider,
+        settings=model.session.settings,
         rounds=rounds,
         prefill_tokens=prefill_tokens,
         prefill=prefill_tokens / min(prefills),

@@ -23,7 +23,7 @@ class Runner:
         """Raises PackageError where onnxruntime cannot load the graph."""
         import onnxruntime as ort
 
-        from cabochon.runtime.session import CPU, chosen_provider
+        from cabochon.runtime.onnx_graph import CPU, chosen_provider
 
         options: Any = ort.SessionOptions()
         options.log_severity_level = 4  # faults are raised
@@ -85,7 +85,7 @@ def undriven(error: Exception) -> str:
 def natural(graph: Graph) -> str:
     """The provider that the graph was built for; that of the CPU where the graph does not say."""
     from cabochon.dialects import TARGETS
-    from cabochon.runtime.session import CPU
+    from cabochon.runtime.onnx_graph import CPU
 
     target = TARGETS.get(graph.properties.get("cabochon.target", ""))
     return target.provider if target else CPU
