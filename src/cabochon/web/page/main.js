@@ -1,6 +1,6 @@
 /** The page: load a package, talk with it, see how fast it is. `window.cabochon` is the engine, for tests and scripts. */
 import { Conversation } from "./conversation.js";
-import { load } from "./engine/client.js";
+import { heap, load } from "./engine/client.js";
 import { textAlone } from "./engine/embedder.js";
 import * as words from "./words.js";
 
@@ -92,7 +92,11 @@ function showRemarks(/** @type {string[]} */ remarks) {
 }
 
 async function showMemory() {
-  if (model) element("memory").textContent = words.memory(await model.memory());
+  if (!model) return;
+  const held = await model.memory();
+  element("memory").textContent = words.memory(held);
+  const taken = await heap(); // a browser may take half a minute
+  element("memory").textContent = words.memory(held, taken);
 }
 
 /** What the controls say of drawing tokens. */

@@ -28,11 +28,15 @@ export function drafted(/** @type {import("./engine/generation.js").Generation} 
   return `${accepted} of ${proposed} proposed tokens accepted, in ${rounds} rounds`;
 }
 
-/** What is known of memory. */
-export function memory(/** @type {{device: string, weights: number, caches: number, heap: number | null}} */ { device, weights, caches, heap }) {
+/**
+ * What is known of memory. `taken` is that of scripts and WebAssembly: bytes, null where the browser does not say,
+ * undefined as long as it measures.
+ */
+export function memory(/** @type {{device: string, weights: number, caches: number}} */ { device, weights, caches }, /** @type {number | null} */ taken) {
   const where = device === "webgpu" ? "on the GPU" : "in WebAssembly";
-  const scripts = heap === null ? "what scripts take this browser does not say" : `scripts and WebAssembly together ${bytes(heap)} (measured)`;
-  return `weights ${bytes(weights)} and caches ${bytes(caches)} ${where} (counted); ${scripts}`;
+  const held = `weights ${bytes(weights)} and caches ${bytes(caches)} ${where} (counted)`;
+  if (taken === undefined) return `${held}; measuring what scripts and WebAssembly take ...`;
+  return taken === null ? `${held}; this browser does not say what scripts take` : `${held}; scripts and WebAssembly together ${bytes(taken)} (measured)`;
 }
 
 /** Why an answer ended, where that is worth saying. */

@@ -94,10 +94,9 @@ export class RemoteModel {
     return this.calls.call("forget", []);
   }
 
-  /** As `Model.memory`; `heap` is that of the page and of the worker, where the browser says it. */
-  async memory() {
-    const said = await this.calls.call("memory", []);
-    return { ...said, heap: await heap() };
+  /** As `Model.memory`. */
+  memory() {
+    return this.calls.call("memory", []);
   }
 
   /** End the worker and free what it holds. */
@@ -107,8 +106,8 @@ export class RemoteModel {
   }
 }
 
-/** Bytes of this page's scripts and workers, null where the browser does not say. */
-async function heap() {
+/** Bytes of this page's scripts and workers, WebAssembly included; null where the browser does not say. Takes a while. */
+export async function heap() {
   const measured = performance.measureUserAgentSpecificMemory;
   if (!self.crossOriginIsolated || !measured) return null;
   try {

@@ -8,7 +8,7 @@ const OUTPUTS = ["logits", "projected_state"];
 export class Drafter {
   /**
    * @param {Graph} graph
-   * @param {Graph} embedding  runs on the processor: its table is the target's, which the GPU holds once already
+   * @param {Graph} embedding
    * @param {import("./manifest.js").Manifest} manifest
    */
   constructor(graph, embedding, { drafter, decoder }) {
@@ -29,7 +29,9 @@ export class Drafter {
    */
   static async open(ort, files, manifest, device) {
     const { drafter, token_embedding: embedding } = manifest.graphs;
-    return new Drafter(await Graph.open(ort, files, drafter, { device }), await Graph.open(ort, files, embedding, { device: "wasm" }), manifest);
+    const graph = await Graph.open(ort, files, drafter, { device });
+    const lookup = await Graph.open(ort, files, embedding, { device: await lookupDevice(files, embedding, device) });
+    return new Drafter(graph, lookup, manifest);
   }
 
   /** A state of the target, as the steps of a round see it; nothing is copied. */
@@ -87,4 +89,17 @@ export class DrafterProposer {
     }
     return drafts;
   }
+}
+
+/**
+ * Where rows are looked up: on the processor, as the GPU holds the target's table once already; but builds with WebGPU
+ * have no kernel of the processor for a table in blocks.
+ *
+ * @param {import("./files.js").Files} files
+ * @param {import("./manifest.js").GraphEntry} embedding
+ * @param {"webgpu" | "wasm"} device
+ */
+async function lookupDevice(files, embedding, device) {
+  const inBlocks = (await (await files.blob(embedding)).text()).includes("GatherBlockQuantized");
+  return inBlocks ? device : "wasm";
 }

@@ -37,6 +37,7 @@ export function packed(/** @type {unknown} */ error) {
 
 /** The error that `packed` was given, without its stack. */
 export function unpacked(/** @type {ReturnType<typeof packed>} */ { name, message, at, remedy }) {
+  if (name === "AbortError") return new DOMException(message, name);
   const Kind = KINDS[name] ?? CabochonError;
   return new Kind(Kind === CabochonError && name !== "CabochonError" ? `${name}: ${message}` : message, { at, remedy });
 }

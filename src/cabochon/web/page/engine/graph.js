@@ -48,8 +48,11 @@ export class Graph {
    */
   async run(feeds, fetched) {
     try {
-      return await this.session.run(feeds, fetched);
+      const made = await this.session.run(feeds, fetched);
+      if (this.device === "webgpu") requireWell(await this.ort.env.webgpu.device);
+      return made;
     } catch (error) {
+      if (error instanceof DeviceError) throw error;
       throw new RequestError(`onnxruntime-web failed in a step: ${Object(error).message}`, {
         at: this.device,
         remedy: "where memory is short ask for less at once or choose wasm; else the package does not fit this device",
@@ -57,6 +60,21 @@ export class Graph {
       });
     }
   }
+}
+
+/** What went wrong on a GPU. @type {WeakMap<GPUDevice, string>} */
+const troubles = new WeakMap();
+
+/** Raise DeviceError where the GPU is lost or has failed: what it gave is not to be trusted. */
+function requireWell(/** @type {GPUDevice} */ gpu) {
+  if (!troubles.has(gpu)) {
+    troubles.set(gpu, "");
+    gpu.lost.then(({ message }) => troubles.set(gpu, message || "it was lost"));
+    gpu.addEventListener("uncapturederror", ({ error }) => troubles.set(gpu, error.message));
+  }
+  const found = troubles.get(gpu);
+  if (!found) return;
+  throw new DeviceError(`the GPU failed: ${found}`, { at: "webgpu", remedy: "reload the page; where memory is short, run on the processor" });
 }
 
 function cannotLoad(/** @type {import("./manifest.js").GraphEntry} */ entry, /** @type {string} */ device, /** @type {unknown} */ error) {

@@ -8,6 +8,13 @@ import { DeviceError } from "./errors.js";
 
 export const TOKENIZERS = "@huggingface/tokenizers";
 export const JINJA = "@huggingface/jinja";
+
+/**
+ * The builds of onnxruntime-web. Those with WebGPU lack kernels of the processor, GatherBlockQuantized among them. Of
+ * these two the one that suspends (JSPI) reads weights from the files as it needs them, the other holds all of them in
+ * memory first.
+ */
+const WASM = { name: "onnxruntime-web/wasm", wasm: "ort-wasm-simd-threaded.wasm" };
 const JSPI = { name: "onnxruntime-web/jspi", wasm: "ort-wasm-simd-threaded.jspi.wasm" };
 const ASYNCIFY = { name: "onnxruntime-web/webgpu", wasm: "ort-wasm-simd-threaded.asyncify.wasm" };
 
@@ -30,14 +37,15 @@ export async function library(/** @type {Libraries} */ libraries, /** @type {str
 }
 
 /**
- * onnxruntime-web with its WebAssembly. Of its two builds the one that suspends (JSPI), where the browser can: it
- * reads weights from the files as it needs them, the other holds all of them in memory first.
+ * onnxruntime-web with its WebAssembly.
  *
  * @param {Libraries} libraries
+ * @param {"webgpu" | "wasm"} device
  * @param {number | undefined} threads  undefined: one per core; 1 where the page is not isolated
  */
-export async function onnxruntime(libraries, threads) {
-  const build = "Suspending" in WebAssembly && JSPI.name in libraries.imports ? JSPI : ASYNCIFY;
+export async function onnxruntime(libraries, device, threads) {
+  const withGpu = "Suspending" in WebAssembly ? JSPI : ASYNCIFY;
+  const build = device === "webgpu" ? withGpu : WASM;
   const ort = await library(libraries, build.name);
   const wasm = new URL(build.wasm, address(libraries, build.name)).href;
   ort.env.wasm.wasmBinary = await (await fetched(libraries, wasm, build.wasm)).arrayBuffer();

@@ -55,7 +55,7 @@ export async function load(manifestUrl, { device = "auto", onProgress, threads, 
   const opening = (/** @type {string} */ what) =>
     onProgress?.({ stage: "open", what, loaded: files.loaded, total: files.total, cached: files.cached });
   const [ort, prompts] = await Promise.all([
-    onnxruntime(libraries, threads),
+    onnxruntime(libraries, chosen.device, threads),
     Prompts.open(manifest, files, libraries),
     ...allFiles(manifest).map((file) => files.blob(file)),
   ]);
@@ -146,13 +146,12 @@ export class Model {
     this.kept = null;
   }
 
-  /** Bytes that are known: weights as their files have them, caches, and the scripts' memory where the browser says it. */
+  /** Bytes of what the device holds between answers: weights, as their files have them, and caches. */
   memory() {
-    const { graphs } = this.manifest;
-    const distinct = new Map(allFiles({ ...this.manifest, graphs }).map((file) => [file.sha256 ?? file.file, file.bytes]));
+    const distinct = new Map(allFiles(this.manifest).map((file) => [file.sha256 ?? file.file, file.bytes]));
     const weights = [...distinct.values()].reduce((sum, bytes) => sum + bytes, 0);
     const caches = this.kept?.nbytes ?? 0;
-    return { device: this.device, weights, caches, heap: performance.memory?.usedJSHeapSize ?? null };
+    return { device: this.device, weights, caches };
   }
 
   #row(/** @type {number[]} */ ids, /** @type {Options} */ options) {

@@ -73,13 +73,46 @@ function mix(/** @type {number} */ x, /** @type {number} */ y) {
 }
 
 /**
- * Standard Gumbel noise for an id; the same whenever `key` and id are the same. The uniform number is that of
- * SplitMix64 (Steele et al. 2014) seeded with `key`, the id being the place in its sequence.
+ * Standard Gumbel noise for each id; the same whenever `key` and id are the same. The uniform numbers are those of
+ * SplitMix64 (Steele et al. 2014) seeded with `key`, the id being the place in its sequence. Numbers of 64 bits are
+ * pairs of 32 here, as a vocabulary of BigInts would take longer than a step of the model.
  */
-export function gumbel(/** @type {bigint} */ key, /** @type {number} */ id) {
-  let z = (key + BigInt(id + 1) * 0x9e3779b97f4a7c15n) & MASK64;
-  z = ((z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n) & MASK64;
-  z = ((z ^ (z >> 27n)) * 0x94d049bb133111ebn) & MASK64;
-  z ^= z >> 31n;
-  return -Math.log(-Math.log((Number(z >> 11n) + 0.5) * 2 ** -53));
+export function gumbel(/** @type {bigint} */ key, /** @type {number[]} */ ids) {
+  const keyHigh = Number(key >> 32n);
+  const keyLow = Number(key & 0xffffffffn);
+  return Float64Array.from(ids, (id) => {
+    multiply(0, id + 1, 0x9e3779b9, 0x7f4a7c15);
+    const sum = low + keyLow;
+    high = (high + keyHigh + (sum > 0xffffffff ? 1 : 0)) >>> 0;
+    low = sum >>> 0;
+    scramble(30);
+    multiply(high, low, 0xbf58476d, 0x1ce4e5b9);
+    scramble(27);
+    multiply(high, low, 0x94d049bb, 0x133111eb);
+    scramble(31);
+    const upper = high * 2 ** 21 + (low >>> 11); // 53 bits
+    return -Math.log(-Math.log((upper + 0.5) * 2 ** -53));
+  });
+}
+
+let high = 0;
+let low = 0;
+
+/** `high` and `low` become those of z ^ (z >> shift), for a shift below 32. */
+function scramble(/** @type {number} */ shift) {
+  low = (low ^ ((low >>> shift) | (high << (32 - shift)))) >>> 0;
+  high = (high ^ (high >>> shift)) >>> 0;
+}
+
+/** `high` and `low` become those of a product of two numbers of 64 bits. */
+function multiply(/** @type {number} */ aHigh, /** @type {number} */ aLow, /** @type {number} */ bHigh, /** @type {number} */ bLow) {
+  const a0 = aLow & 0xffff;
+  const a1 = aLow >>> 16;
+  const b0 = bLow & 0xffff;
+  const b1 = bLow >>> 16;
+  const middle = a1 * b0 + Math.floor((a0 * b0) / 65536);
+  const other = a0 * b1 + (middle & 0xffff);
+  const carried = a1 * b1 + Math.floor(middle / 65536) + Math.floor(other / 65536);
+  low = Math.imul(aLow, bLow) >>> 0;
+  high = (carried + Math.imul(aHigh, bLow) + Math.imul(aLow, bHigh)) >>> 0;
 }

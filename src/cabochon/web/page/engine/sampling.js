@@ -65,23 +65,35 @@ export function penalised(/** @type {Float32Array} */ logits, /** @type {number[
 /** The ids that may be drawn, ascending, and their probabilities: temperature, top-k, top-p, min-p. */
 export function candidates(/** @type {Float32Array} */ logits, /** @type {Sampling} */ how) {
   const most = logits[argmax(logits)];
-  const scores = Float64Array.from(logits, (logit) => (logit - most) / how.temperature);
-  let ids = Array.from(scores.keys()).filter((id) => scores[id] > -Infinity);
-  const likely = (/** @type {number[]} */ some) => softmax(some.map((id) => scores[id]));
-  if (how.topK > 0 && how.topK < ids.length) {
-    const least = Float64Array.from(ids, (id) => scores[id]).sort()[ids.length - how.topK];
-    ids = ids.filter((id) => scores[id] >= least);
-  }
+  const score = (/** @type {number} */ id) => (logits[id] - most) / how.temperature;
+  const likely = (/** @type {number[]} */ some) => softmax(some.map(score));
+  const least = how.topK > 0 && how.topK < logits.length ? largest(logits, how.topK) : -Infinity;
+  let ids = [];
+  for (let id = 0; id < logits.length; id++) if (logits[id] >= least && score(id) > -Infinity) ids.push(id);
   if (how.topP < 1) {
     const kept = nucleus(likely(ids), how.topP);
     ids = ids.filter((_, n) => kept[n]);
   }
   if (how.minP > 0) {
     const shares = likely(ids);
-    const least = how.minP * Math.max(...shares);
-    ids = ids.filter((_, n) => shares[n] >= least);
+    const enough = how.minP * shares[argmax(shares)];
+    ids = ids.filter((_, n) => shares[n] >= enough);
   }
   return { ids, probabilities: likely(ids) };
+}
+
+/** The `count`-th largest value. */
+function largest(/** @type {Float32Array} */ values, /** @type {number} */ count) {
+  /** The largest so far, ascending. @type {number[]} */
+  const found = [];
+  for (const value of values) {
+    if (found.length === count && value <= found[0]) continue;
+    let at = found.length;
+    while (at && found[at - 1] > value) at--;
+    found.splice(at, 0, value);
+    if (found.length > count) found.shift();
+  }
+  return found[0];
 }
 
 function softmax(/** @type {number[]} */ scores) {
@@ -120,8 +132,7 @@ export class Sampler {
 
   /** The logits after the penalty, which is what a token is drawn from. */
   scores(/** @type {number[]} */ ids, /** @type {Float32Array} */ logits) {
-    const most = logits[argmax(logits)];
-    if (!Number.isFinite(most) || logits.some(Number.isNaN)) {
+    if (!drawable(logits)) {
       throw new PackageError("the largest logit is NaN or infinite; expected a number", {
         at: "logits",
         remedy: "the device computes wrongly, or float16 is too small: choose wasm, or build with --precision f32",
@@ -145,11 +156,21 @@ export class Sampler {
 
   #pick(/** @type {Float32Array} */ scores, /** @type {bigint} */ key) {
     const { ids, probabilities } = candidates(scores, this.how);
-    return ids[argmax(ids.map((id, n) => Math.log(probabilities[n]) + gumbel(key, id)))];
+    return ids[argmax(gumbel(key, ids).map((noise, n) => Math.log(probabilities[n]) + noise))];
   }
 
   #key(/** @type {number} */ ahead) {
     while (this.keys.length <= ahead) this.keys.push(this.random.next());
     return this.keys[ahead];
   }
+}
+
+/** False where any logit is NaN, one is infinite or all are forbidden. */
+function drawable(/** @type {Float32Array} */ logits) {
+  let most = -Infinity;
+  for (const logit of logits) {
+    if (logit !== logit) return false;
+    if (logit > most) most = logit;
+  }
+  return Number.isFinite(most);
 }
