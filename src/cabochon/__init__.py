@@ -10,6 +10,7 @@ Importing this module imports nothing heavy: each name below is fetched when it 
 """
 
 from importlib import import_module
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .errors import CabochonError
     from .evaluation import evaluate
     from .matrix import build_matrix
-    from .package import build
+    from .package import Built
     from .planning import plan
     from .runtime import load
     from .validation import validate
@@ -41,7 +42,6 @@ __all__ = [
 
 ROOMS = {
     "CabochonError": "errors",
-    "build": "package",
     "build_matrix": "matrix",
     "calibrate": "calibration",
     "evaluate": "evaluation",
@@ -50,6 +50,32 @@ ROOMS = {
     "plan": "planning",
     "validate": "validation",
 }
+
+
+def build(
+    source: "str | PathLike[str]",
+    out: "str | PathLike[str]",
+    *,
+    target: str = "default",
+    stateful: bool = False,
+    **options: Any,
+) -> "Built":
+    """Build the package `out` from the checkpoint `source`; `options` are those of `cabochon.package.build`.
+
+    A package of "openvino-ir" or "openvino-epcontext" is built for onnx-standard and converted, as
+    `cabochon.openvino.build_converted` says; of the former the decoder may be `stateful`. Raises what these raise.
+    """
+    if target.startswith("openvino-"):
+        from .openvino import build_converted
+
+        return build_converted(fspath(source), fspath(out), target=target, stateful=stateful, **options)
+    if stateful:
+        from .errors import TargetError
+
+        raise TargetError(f"stateful is asked for {target!r}; packages of openvino-ir alone can be")
+    from .package import build
+
+    return build(fspath(source), fspath(out), target=target, **options)
 
 
 def __getattr__(name: str) -> Any:

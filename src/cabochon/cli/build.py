@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
     from cabochon.package import Built
 
-__all__ = ["Bar", "build"]
+__all__ = ["Bar", "Stateful", "build"]
+
+Stateful = Annotated[
+    bool, typer.Option("--stateful", help="Of openvino-ir: the decoder keeps its caches itself, for one row.")
+]
 
 
 class ModelKind(StrEnum):
@@ -79,6 +83,7 @@ def build(
             help="Do without: tokenizer, generation_config, chat_template; repeatable.", show_default=False
         ),
     ] = None,
+    stateful: Stateful = False,
     calibrate: Calibrate = None,
     calibrate_limit: CalibrateLimit = None,
     logits_to_keep: Annotated[
@@ -96,15 +101,17 @@ def build(
 
     It is written beside OUT and gets its name when it is whole: an interrupted build leaves nothing under that name.
     """
-    from cabochon.package import build
+    from cabochon import build
+    from cabochon.dialects.conversions import CONVERSIONS
 
+    traced = CONVERSIONS[target].of if target in CONVERSIONS else target
     with Bar(silent=as_json) as bar:
         found = statistics(
             source,
             out,
             calibrate,
             model=model.value,
-            target=target,
+            target=traced,
             precision=precision,
             revision=revision,
             limit=calibrate_limit,
@@ -116,6 +123,7 @@ def build(
             model=model.value,
             assistant=assistant,
             target=target,
+            stateful=stateful,
             precision=precision,
             revision=revision,
             assistant_revision=assistant_revision,

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from cabochon.cli.build import Bar, print_built
+from cabochon.cli.build import Bar, Stateful, print_built
 from cabochon.cli.options import AsJson, Package
 from cabochon.cli.output import print_json
 
-__all__ = ["Form", "Stateful", "convert"]
+__all__ = ["Form", "convert"]
 
 
 class Form(StrEnum):
@@ -19,11 +19,6 @@ class Form(StrEnum):
 
     ir = "openvino-ir"
     epcontext = "openvino-epcontext"
-
-
-Stateful = Annotated[
-    bool, typer.Option("--stateful", help="The decoder keeps its caches itself, for one row: of openvino-ir.")
-]
 
 
 def convert(

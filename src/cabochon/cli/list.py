@@ -10,7 +10,7 @@ from cabochon.cli.options import AsJson
 from cabochon.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from cabochon.dialects import Target
+    from cabochon.dialects import Conversion, Target
     from cabochon.recipes import Precision
 
 __all__ = ["Table", "list_rows", "precision_row"]
@@ -47,9 +47,9 @@ def list_rows(
 
 def targets() -> list[dict[str, Any]]:
     """Where a package can run."""
-    from cabochon.dialects import TARGETS
+    from cabochon.dialects import CONVERSIONS, TARGETS
 
-    return [
+    traced = [
         {
             "target": target.name,
             "provider": target.provider,
@@ -60,6 +60,14 @@ def targets() -> list[dict[str, Any]]:
         }
         for target in TARGETS.values()
     ]
+    rows = {row["target"]: row for row in traced}
+    return [*traced, *({**rows[made.of], **conversion_row(made)} for made in CONVERSIONS.values())]
+
+
+def conversion_row(made: "Conversion") -> dict[str, Any]:
+    """What a target that packages are converted to says otherwise than that which they are built for."""
+    said = [f"converted from {made.of}", *([made.condition] if made.condition else []), *made.notes]
+    return {"target": made.name, "provider": made.runtime, "caveats": "; ".join(said)}
 
 
 def print_targets(rows: list[dict[str, Any]]) -> None:

@@ -1,5 +1,6 @@
-"""Dialects: how a target spells the idioms of the model; and the table of targets."""
+"""Dialects: how a target spells the idioms of the model; and the tables of targets."""
 
+from cabochon.dialects.conversions import CONVERSIONS, Conversion
 from cabochon.dialects.targets import TARGETS, Target
 
-__all__ = ["TARGETS", "Target"]
+__all__ = ["CONVERSIONS", "TARGETS", "Conversion", "Target"]

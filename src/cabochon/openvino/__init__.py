@@ -4,11 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cabochon.openvino.building import build_converted
     from cabochon.openvino.conversion import convert
 
-__all__ = ["convert"]
+__all__ = ["build_converted", "convert"]
 
-MODULES = {"convert": "conversion"}
+MODULES = {"build_converted": "building", "convert": "conversion"}
 
 
 def __getattr__(name: str) -> Any:

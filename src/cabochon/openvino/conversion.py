@@ -107,6 +107,9 @@ def _check(source: Source, how: _How) -> None:
 
 
 def _remarks(source: Source, how: _How) -> Iterable[str]:
+    build: dict[str, Any] = source.record.get("build") or {}
+    if (kept := build.get("logits_to_keep") or 0) > 1:
+        yield f"logits_to_keep must be given: its default, {kept}, is lost"
     if how.target == EPCONTEXT:
         yield f"whether ONNX Runtime ran it: evidence/{_EVIDENCE}"
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cabochon.dialects import TARGETS, Target
+from cabochon.dialects import CONVERSIONS, TARGETS, Target
 from cabochon.errors import PackageError, TargetError
 from cabochon.recipes import Precision
 from cabochon.recipes.recipe_file import find_precision
@@ -43,8 +43,14 @@ def order(
     Raises TargetError for what no target carries, ConfigError for a recipe that is not understood, PackageError for an
     option that means nothing.
     """
+    if target in CONVERSIONS:
+        raise TargetError(
+            f"packages of {target!r} are converted from those of {CONVERSIONS[target].of}",
+            remedy="cabochon.build does both, cabochon.openvino.convert the latter",
+        )
     if target not in TARGETS:
-        raise TargetError(f"unknown target {target!r}; expected one of {', '.join(TARGETS)}")
+        known = ", ".join([*TARGETS, *CONVERSIONS])
+        raise TargetError(f"unknown target {target!r}; expected one of {known}")
     stored = find_precision(precision).on(TARGETS[target].storage)
     TARGETS[target].require(stored.activations, (), stored.methods)
     if weights not in ("copy", "link"):

@@ -1,0 +1,52 @@
+"""The table of targets whose packages are converted from those of another, as data."""
+
+from dataclasses import dataclass
+
+from cabochon.dialects.targets import TARGETS, Target
+
+__all__ = ["CONVERSIONS", "Conversion"]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A target that no graph is traced for: a package of the target `of` is converted.
+
+    `runtime` is what runs it; `tested` says that the tests run it there; `condition`: what must hold for it to run,
+    "" where nothing must; `notes`: what to know.
+    """
+
+    name: str
+    of: str
+    runtime: str
+    tested: bool
+    condition: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> Target:
+        """The target whose packages are converted; what it carries, this one does."""
+        return TARGETS[self.of]
+
+
+CONVERSIONS = {
+    conversion.name: conversion
+    for conversion in (
+        Conversion(
+            "openvino-ir",
+            "onnx-standard",
+            "OpenVINO",
+            True,
+            notes=(
+                "a processor that computes in bf16 does so, and activations are rounded to 8 bits where weights are in "
+                "blocks, unless INFERENCE_PRECISION_HINT is f32 and DYNAMIC_QUANTIZATION_GROUP_SIZE 0",
+            ),
+        ),
+        Conversion(
+            "openvino-epcontext",
+            "onnx-standard",
+            "OpenVINOExecutionProvider",
+            False,
+            "needs a device that onnxruntime-ep-openvino lists, which are none on processors of AMD: no test has run it",
+        ),
+    )
+}
