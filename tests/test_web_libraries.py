@@ -56,7 +56,7 @@ def test_the_import_map_names_each_module_and_its_hash() -> None:
     assert local["imports"].keys() == names
     for made in (local, remote):
         assert set(made["imports"].values()) < made["integrity"].keys()
-        assert len({url for url in made["integrity"] if url.endswith(".wasm")}) == 2
+        assert len({url for url in made["integrity"] if url.endswith(".wasm")}) == 3
     jinja = "@huggingface/jinja"
     assert local["imports"][jinja] == f"./libraries/{jinja}/dist/index.js"
     assert remote["imports"][jinja].startswith("https://")
