@@ -15,9 +15,9 @@ from cabochon.dialects import TARGETS
 from cabochon.errors import TargetError
 from cabochon.gemma4 import DrafterConfig, drafter_shapes, drafter_weights, read_drafter_config, trace_drafter
 from cabochon.graph import Stored
+from cabochon.kernels import PROVIDERS
 from cabochon.recipes import PRECISIONS
 from cabochon.recipes.cast import TYPES
-from cabochon.validation.kernels import TABLES
 from drafters import ORDERING, imagined, traced
 
 GEOMETRIES = Path(__file__).parent / "data" / "geometries"
@@ -105,7 +105,7 @@ def test_where_kernels_are_wrong_attention_is_written_out(target: str, precision
     model = real(geometry, target, precision)
     assert not any("Attention" in op for _, op in operators(model))
     assert operators(model)["", "Softmax"] == 4
-    known = TABLES[TARGETS[target].provider].types
+    known = PROVIDERS[TARGETS[target].provider].floats
     for node in model.graph:
         types = {v.dtype.numpy().name for v in (*node.inputs, *node.outputs) if v is not None}
         floats = {name for name in types if "float" in name}

@@ -6,6 +6,7 @@ from math import prod
 
 from cabochon.dialects import TARGETS, Target
 from cabochon.errors import ConfigError
+from cabochon.kernels import PROVIDERS
 from cabochon.package.kinds import DRAFTER, FULL
 from cabochon.planning.offers import Offer, refusal
 from cabochon.planning.sizes import (
@@ -22,7 +23,6 @@ from cabochon.planning.sizes import (
 )
 from cabochon.recipes import Precision
 from cabochon.recipes.recipe_file import require_applicable
-from cabochon.validation.kernels import TABLES
 
 __all__ = ["ENCODER_OPERATORS", "INT32", "Verdict", "verdicts"]
 
@@ -117,6 +117,7 @@ def _warnings(
     """What to know of methods that the target carries, and of what is split."""
     if status != "refused":
         yield from (target.caveats[name] for name in sorted(known.methods) if name in target.caveats)
+        yield from _beside(stored[0][0], target)
     yield from (line for part, held in stored for line in _int32(part, held))
 
 
@@ -142,14 +143,26 @@ def _status(offer: Offer, refused: str, target: Target, known: Precision) -> tup
 
 def _unknown(offer: Offer, target: Target) -> str:
     """The operators of the encoders of which it is not known whether the provider has kernels."""
-    table = TABLES.get(target.provider)
+    table = PROVIDERS.get(target.provider)
     if offer.kind is not FULL or table is None:
         return ""
-    unknown = [name for name in ENCODER_OPERATORS if ("", name) not in table.types]
+    unknown = [name for name in ENCODER_OPERATORS if ("", name) in table.unknown]
     said = (
         f"it is not known whether {target.provider} has kernels of {', '.join(unknown)}, which encoders use"
     )
     return said if unknown else ""
+
+
+def _beside(offer: Offer, target: Target) -> Iterator[str]:
+    """The operators of the encoders that the provider leaves to the one beside it."""
+    table = PROVIDERS.get(target.provider)
+    if offer.kind is FULL and table and table.beside:
+        left = [name for name in ENCODER_OPERATORS if not table.floats.keys() | table.unknown >= {("", name)}]
+        if left:
+            yield (
+                f"encoders: {table.runtime} {table.version} has no kernels of {', '.join(left)} for "
+                f"{target.provider}, and runs them on the CPU"
+            )
 
 
 def _int32(offer: Offer, weights: Weights) -> Iterator[str]:

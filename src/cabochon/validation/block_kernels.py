@@ -4,21 +4,19 @@ from collections.abc import Iterator
 from itertools import chain
 
 from cabochon.validation.attention_nodes import attributes, given, shapes
-from cabochon.validation.blocks import ROUNDED, Blocked, blocked, stem
+from cabochon.validation.blocks import Blocked, blocked, stem
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
+from cabochon.validation.kernels import told
 from cabochon.validation.opened import Opened
 from cabochon.validation.registry import element_types
 from cabochon.validation.rules import Found, rule
-from cabochon.validation.targeted import CPU, provider_of
 
 __all__: list[str] = []
 
 NEEDS = ("graphs",)
-CUDA = "CUDAExecutionProvider"
 _BITS = (2, 4, 8)  # of the codes that the kernels of all providers take
 _LEAST = 16  # numbers of a block
-_MOVED = ("Transpose", "Reshape", "Cast", "Identity", "Slice")
 
 
 def _everywhere(package: Opened) -> Iterator[tuple[Graph, Blocked]]:
@@ -156,45 +154,7 @@ def slow(package: Opened) -> Iterator[Found]:
     Remedy: state accuracy_level 4 for 8 bits on the CPU; choose another precision than NF4 there; gather packed rows;
     store what is unpacked as [in, out].
     """
-    for graph in package.graphs.values():
-        found = dict[tuple[str, str], list[Blocked]]()
-        for one in blocked(graph):
-            if why := _slow(graph, one):
-                found.setdefault(why, []).append(one)
-        for (what, expected), nodes in found.items():
-            yield Found(graph.path, f"{what}: {len(nodes)} nodes, such as {nodes[0].at}", expected)
-
-
-def _slow(graph: Graph, one: Blocked) -> tuple[str, str] | None:
-    """(found, expected) of a slow node."""
-    on_cpu = provider_of(graph) == CPU
-    if one.node.op_type == "MatMulNBits" and on_cpu and one.bits == 8:
-        level = attributes(one.node).get("accuracy_level", 0)
-        if level != ROUNDED:
-            return f"8 bits at accuracy level {level}", f"accuracy_level {ROUNDED}"
-    if one.node.op_type == "MatMulBnb4" and on_cpu:
-        return "NF4 on the CPU", "MatMulNBits, or another provider"
-    if one.node.op_type == "DequantizeLinear":
-        return _unpacked(graph, one)
-    return None
-
-
-def _unpacked(graph: Graph, one: Blocked) -> tuple[str, str] | None:
-    """What becomes of a weight that is unpacked whole."""
-    values, turned = list(one.node.output), False
-    for name in values:  # grows while it is walked
-        for node in graph.consumers.get(name, ()):
-            if node.op_type.startswith("Gather") and given(node, 0) == name:
-                return (
-                    f"the whole table is unpacked before {node.op_type} takes rows of it",
-                    "packed rows gathered",
-                )
-            if node.op_type == "MatMul" and turned:
-                return "it is unpacked, and transposed before MatMul", "codes stored as [in, out]"
-            if node.op_type in _MOVED:
-                turned = turned or node.op_type == "Transpose"
-                values += node.output
-    return None
+    yield from told(package, "RUN017")
 
 
 @rule("RUN018", Severity.WARNING, NEEDS)
@@ -205,19 +165,4 @@ def zero_point_left_open(package: Opened) -> Iterator[Found]:
     31692 (of August 2026) take 0 where all other kernels take the middle of the range: every row is shifted.
     Remedy: store zero points: 8 in each half of a byte, or 128.
     """
-    for graph in package.graphs.values():
-        if provider_of(graph) != CUDA:
-            continue
-        left = [
-            one
-            for one in blocked(graph)
-            if one.node.op_type == "GatherBlockQuantized" and _is_open(graph, one)
-        ]
-        if left:
-            found = f"{len(left)} nodes without zero points, such as {left[0].at}"
-            yield Found(graph.path, found, "zero points")
-
-
-def _is_open(graph: Graph, one: Blocked) -> bool:
-    weight = graph.initializers.get(one.codes)
-    return not one.zero_points and weight is not None and weight.dtype == "uint8"
+    yield from told(package, "RUN018")

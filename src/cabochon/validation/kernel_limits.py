@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from cabochon.validation.attention_nodes import AttentionNode, attention_nodes
-from cabochon.validation.blocks import Blocked, blocked, numbers
+from cabochon.validation.blocks import numbers
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
+from cabochon.validation.kernels import told
 from cabochon.validation.opened import Opened
 from cabochon.validation.registry import schema, typed
 from cabochon.validation.rules import Found, rule
@@ -50,11 +51,7 @@ def head_size_not_taken(package: Opened) -> Iterator[Found]:
     Causes: the checkpoint has heads whose size is no multiple of 8.
     Remedy: build for a target that spells attention as ai.onnx Attention.
     """
-    for graph, node in _group_queries(package):
-        if node.size is not None and node.size % KERNEL_HEADS:
-            yield Found(
-                f"{graph.path}: {node.name}", f"heads of size {node.size}", f"a multiple of {KERNEL_HEADS}"
-            )
+    yield from told(package, "RUN006")
 
 
 def _group_queries(package: Opened) -> Iterator[tuple[Graph, AttentionNode]]:
@@ -72,10 +69,7 @@ def outputs_not_bound(package: Opened) -> Iterator[Found]:
     with memory that holds anything; with borrowed ones onnxruntime 1.27 to 1.30 crashes.
     Remedy: bind all three.
     """
-    for graph, node in _group_queries(package):
-        bound = [name for name in node.node.output[:3] if name]
-        if len(bound) < 3:
-            yield Found(f"{graph.path}: {node.name}", f"{len(bound)} outputs", "3")
+    yield from told(package, "RUN007")
 
 
 @rule("RUN008", Severity.ERROR, NEEDS)
@@ -139,34 +133,7 @@ def computed_wrongly(package: Opened) -> Iterator[Found]:
     Remedy: write the scores out, as the target webgpu does; store such tables with 8 bits, or with an even number of
     blocks.
     """
-    yield from _odd_zero_points(package)
-    for graph, node in _group_queries(package):
-        if provider_of(graph) != "WebGpuExecutionProvider":
-            continue
-        at = f"{graph.path}: {node.name}"
-        if not node.appends and node.window > 0:
-            yield Found(
-                at, f"a borrowed cache with a window of {node.window}", "no window, or a borrower written out"
-            )
-        if node.softcap:
-            yield Found(at, f"a soft-cap of {node.softcap}", "none, or an attention written out")
-
-
-def _odd_zero_points(package: Opened) -> Iterator[Found]:
-    for graph in package.graphs.values():
-        looked_up = (one for one in blocked(graph) if one.node.op_type == "GatherBlockQuantized")
-        odd = [one for one in looked_up if provider_of(graph) != CPU and _is_odd(graph, one)]
-        if odd:
-            found = (
-                f"{len(odd)} nodes with {odd[0].blocks} zero points of 4 bits in a row, such as {odd[0].at}"
-            )
-            yield Found(graph.path, found, "none, or an even number of them")
-
-
-def _is_odd(graph: Graph, one: Blocked) -> bool:
-    zero_points = graph.initializers.get(one.zero_points)
-    packed = zero_points is not None and zero_points.dtype == "uint8" and one.bits == 4
-    return packed and (one.blocks or 0) % 2 == 1
+    yield from told(package, "RUN011")
 
 
 @rule("RUN014", Severity.ERROR, NEEDS)

@@ -1,19 +1,34 @@
-"""The kernels of the CPU provider, as the installed onnxruntime registers them."""
+"""The nodes of a graph with their types, and whether a provider has kernels for them.
 
-from collections.abc import Iterator, Mapping
+The kernels of the CPU provider are those that the installed onnxruntime registers, whatever its version; those of other
+providers, which no installed wheel lists, are the tables of `cabochon.kernels`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
-from importlib import import_module
 from typing import Any
 
-from onnx import NodeProto, TypeProto, defs, helper
+from onnx import AttributeProto, GraphProto, NodeProto, TypeProto, defs, helper
 
+from cabochon.kernels import PROVIDERS, Provider
+from cabochon.kernels.generate import CPU, bindings, installed
 from cabochon.validation.graph import Graph
 from cabochon.validation.memo import once
 
-__all__ = ["Typed", "element_types", "registry_version", "runs", "schema", "typed"]
+__all__ = [
+    "Place",
+    "Typed",
+    "element_types",
+    "place",
+    "provider",
+    "registry_version",
+    "runs",
+    "schema",
+    "typed",
+]
 
-_OPEN = 2**31 - 1  # the end of a range of versions that has none
 _DEEP = 4  # functions inside functions
 _NAMES = {"float32": "float", "float64": "double"}  # numpy -> onnxruntime, where they differ
 _NUMPY = {name: numpy for numpy, name in _NAMES.items()}
@@ -42,26 +57,23 @@ class Typed:
         return frozenset(name for name in (*self.inputs, *self.outputs) if "float" in name)
 
 
-def _state() -> Any:
-    from onnxruntime import capi
-
-    return import_module(f"{capi.__name__}.onnxruntime_pybind11_state")
-
-
 @cache
-def _kernels() -> Mapping[tuple[str, str], list[Any]]:
-    found = dict[tuple[str, str], list[Any]]()
-    for kernel in _state().get_all_opkernel_def():
-        if kernel.provider == "CPUExecutionProvider":
-            found.setdefault((kernel.domain, kernel.op_name), []).append(kernel)
-    return found
+def _installed() -> Provider:
+    """The table, where it is of the version that is installed, which a test holds it to: it is read faster."""
+    table = PROVIDERS[CPU]
+    return table if table.version == registry_version() else installed()
+
+
+def provider(name: str) -> Provider:
+    """What a provider has kernels for: the CPU's as they are installed, others as they are in their table."""
+    return _installed() if name == CPU else PROVIDERS[name]
 
 
 @cache
 def _schemas() -> Mapping[tuple[str, str], list[Any]]:
     """Every version of every operator that onnxruntime knows, the newest first."""
     found = dict[tuple[str, str], list[Any]]()
-    for known in _state().get_all_operator_schema():
+    for known in bindings().get_all_operator_schema():
         found.setdefault((known.domain, known.name), []).append(known)
     return {key: sorted(all_, key=lambda s: -s.since_version) for key, all_ in found.items()}
 
@@ -80,13 +92,35 @@ def registry_version() -> str:
 
 
 def typed(graph: Graph) -> tuple[Typed, ...]:
-    """Every node of the main graph with its types."""
+    """Every node with its types, those of bodies behind what they are inside of."""
     return once(graph, _typed)
 
 
 def _typed(graph: Graph) -> tuple[Typed, ...]:
-    types = element_types(graph)
-    return tuple(_with(node, graph.opsets, types) for node in graph.proto.graph.node)
+    return tuple(_deep(graph.proto.graph.node, graph.opsets, dict(element_types(graph))))
+
+
+def _deep(nodes: Iterable[NodeProto], opsets: Mapping[str, int], types: dict[str, str]) -> Iterator[Typed]:
+    for node in nodes:
+        yield _with(node, opsets, types)
+        for body in _bodies(node):
+            inner = types | _stated(body)
+            _fill(body.node, opsets, inner)
+            yield from _deep(body.node, opsets, inner)
+
+
+def _bodies(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def _stated(proto: GraphProto) -> dict[str, str]:
+    """The types that a graph states."""
+    found = {value.name: _name(value.type) for value in (*proto.value_info, *proto.input, *proto.output)}
+    return found | {weight.name: _of(weight.data_type) for weight in proto.initializer}
 
 
 def _with(node: NodeProto, opsets: Mapping[str, int], types: Mapping[str, str]) -> Typed:
@@ -98,8 +132,7 @@ def _with(node: NodeProto, opsets: Mapping[str, int], types: Mapping[str, str]) 
 def element_types(graph: Graph) -> Mapping[str, str]:
     """The element type of every value: as the graph states it, else as the operators' schemas imply."""
     proto = graph.proto.graph
-    found = {value.name: _name(value.type) for value in (*proto.value_info, *proto.input, *proto.output)}
-    found |= {weight.name: weight.dtype for weight in graph.initializers.values()}
+    found = _stated(proto) | {weight.name: weight.dtype for weight in graph.initializers.values()}
     _fill(proto.node, graph.opsets, found)
     return found
 
@@ -174,24 +207,52 @@ def _formal(formal: Any, types: tuple[str, ...]) -> Iterator[tuple[Any, str]]:
     return ((formal[min(i, len(formal) - 1)], kind) for i, kind in enumerate(types) if formal)
 
 
+class Place(IntEnum):
+    """Where a node is computed, from the best to the worst."""
+
+    OWN = 0  # by kernels of the provider
+    BESIDE = 1  # by the provider that runs beside it
+    UNKNOWN = 2  # nothing is known of the operator
+    NOWHERE = 3
+
+
 def runs(node: Typed) -> bool:
-    """Whether the CPU provider runs a node: with a kernel for its types, as the operators its function is made of, or,
-    where it is of f16 alone, in f32 between casts that onnxruntime puts around it (none are put around bf16).
+    """Whether the CPU provider of the installed onnxruntime runs a node."""
+    return place(node, _installed()) == Place.OWN
+
+
+def place(node: Typed, on: Provider) -> Place:
+    """Where a node is computed: by a kernel for its types; as the operators that its function is made of; or, where it
+    is of f16 alone, in f32 between casts that ONNX Runtime puts around it on a CPU (none are put around bf16).
     """
-    return _runs(node, 0)
+    return _place(node, on, 0)
 
 
-def _runs(node: Typed, depth: int) -> bool:
-    if _has_kernel(node) or _function_runs(node, depth):
-        return True
-    return "float16" in node.floats and not _mixed(node) and _has_kernel(_widened(node))
+def _place(node: Typed, on: Provider, depth: int) -> Place:
+    operator = (node.domain, node.node.op_type)
+    if not on.typed:
+        return (
+            Place.UNKNOWN if operator in on.unknown else Place.OWN if _has_kernel(node, on) else Place.NOWHERE
+        )
+    if _has_kernel(node, on):
+        return Place.OWN
+    if operator in on.unknown:
+        return Place.UNKNOWN
+    beside = provider(on.beside) if on.beside else None
+    if beside and _has_kernel(node, beside):
+        return Place.BESIDE
+    if (unfolded := _unfolded(node, on, depth)) != Place.NOWHERE:
+        return unfolded
+    if "float16" in node.floats and not _mixed(node) and _has_kernel(_widened(node), beside or on):
+        return Place.BESIDE if beside else Place.OWN
+    return Place.NOWHERE
 
 
 def _mixed(node: Typed) -> bool:
     """Whether f16 stands beside f32 where the operator wants one type: no cast is put around that."""
     known = schema(node.domain, node.node.op_type, node.version)
     bound = _bindings(node, known) if known else {}
-    return any({"tensor(float16)", "tensor(float)"} <= kinds for kinds in bound.values())
+    return any({"float16", "float"} <= kinds for kinds in bound.values())
 
 
 def _widened(node: Typed) -> Typed:
@@ -200,44 +261,31 @@ def _widened(node: Typed) -> Typed:
     return Typed(node.node, node.version, inputs, tuple(wide.get(name, name) for name in node.outputs))
 
 
-def _has_kernel(node: Typed) -> bool:
+def _has_kernel(node: Typed, on: Provider) -> bool:
     known = schema(node.domain, node.node.op_type, node.version)
-    if known is None:
-        return False
-    bound = _bindings(node, known)
-    kernels = _kernels().get((node.domain, node.node.op_type), [])
-    return any(_in_range(kernel, known.since_version) and _takes(kernel, bound) for kernel in kernels)
+    operator = (node.domain, node.node.op_type)
+    return known is not None and on.has(operator, known.since_version, _bindings(node, known))
 
 
-def _in_range(kernel: Any, since: int) -> bool:
-    """As onnxruntime matches versions: the very one, or one within a range that has an end."""
-    first, last = kernel.version_range
-    return first == since or (first < since <= last and last != _OPEN)
-
-
-def _bindings(node: Typed, known: Any) -> Mapping[str, set[str]]:
-    """By type variable and by formal parameter: the types given."""
-    found = dict[str, set[str]]()
+def _bindings(node: Typed, known: Any) -> Mapping[str, frozenset[str]]:
+    """By type variable and by formal parameter: the types given, as ONNX calls them."""
+    found = dict[str, frozenset[str]]()
     for formal, kind in (*_formal(known.inputs, node.inputs), *_formal(known.outputs, node.outputs)):
         if kind:
             for name in (formal.typeStr, formal.name):
-                found.setdefault(name, set()).add(f"tensor({_NAMES.get(kind, kind)})")
+                found[name] = found.get(name, frozenset()) | {_NAMES.get(kind, kind)}
     return found
 
 
-def _takes(kernel: Any, bound: Mapping[str, set[str]]) -> bool:
-    return all(bound.get(name, set()) <= set(allowed) for name, allowed in kernel.type_constraints.items())
-
-
-def _function_runs(node: Typed, depth: int) -> bool:
-    """Whether the operators that a function of ai.onnx is made of run, for these types."""
+def _unfolded(node: Typed, on: Provider, depth: int) -> Place:
+    """Where the operators that a function of ai.onnx is made of are computed, for these types: the worst of it."""
     body = _body(node) if depth < _DEEP and node.domain == "" else None
     if body is None:
-        return False
+        return Place.NOWHERE
     types = dict(zip(body.input, node.inputs, strict=False))
     opsets = {entry.domain: entry.version for entry in body.opset_import} or {"": node.version}
     _fill(body.node, opsets, types)
-    return all(_runs(_with(inner, opsets, types), depth + 1) for inner in body.node)
+    return max((_place(_with(inner, opsets, types), on, depth + 1) for inner in body.node), default=Place.OWN)
 
 
 def _body(node: Typed) -> Any | None:

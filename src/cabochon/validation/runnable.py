@@ -6,10 +6,10 @@ from cabochon.evidence import activations
 from cabochon.recipes.cast import TYPES
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
-from cabochon.validation.kernels import TABLES, Table
+from cabochon.validation.kernels import aside
 from cabochon.validation.memo import once
 from cabochon.validation.opened import Opened
-from cabochon.validation.registry import Typed, registry_version, runs
+from cabochon.validation.registry import Place, Typed, place, provider, registry_version
 from cabochon.validation.rules import Found, rule
 from cabochon.validation.targeted import (
     REQUIREMENTS,
@@ -26,24 +26,22 @@ __all__: list[str] = []
 NEEDS = ("graphs",)
 
 
+def placed(graph: Graph) -> Mapping[Place, Mapping[Sort, list[Typed]]]:
+    """The nodes by where the provider of the target has them computed."""
+    return once(graph, _placed)
+
+
+def _placed(graph: Graph) -> dict[Place, dict[Sort, list[Typed]]]:
+    on = provider(provider_of(graph))
+    found: dict[Place, dict[Sort, list[Typed]]] = {where: {} for where in Place}
+    for sort, nodes in sorts(graph).items():
+        found[place(nodes[0], on)][sort] = nodes
+    return found
+
+
 def without_kernel(graph: Graph) -> Mapping[Sort, list[Typed]]:
-    """The nodes that neither the provider of the target nor the CPU provider runs."""
-    return once(graph, _without_kernel)
-
-
-def _without_kernel(graph: Graph) -> Mapping[Sort, list[Typed]]:
-    table = TABLES.get(provider_of(graph))
-    return {
-        sort: nodes
-        for sort, nodes in sorts(graph).items()
-        if not (table and _listed(table, nodes[0])) and not runs(nodes[0])
-    }
-
-
-def _listed(table: Table, node: Typed) -> bool:
-    """Whether the table says that there is a kernel."""
-    known = table.types.get((node.domain, node.node.op_type))
-    return known is not None and bool(node.floats) and node.floats <= known
+    """The nodes that neither the provider of the target nor the one beside it runs."""
+    return placed(graph)[Place.NOWHERE]
 
 
 def excused(graph: Graph) -> str:
@@ -104,15 +102,10 @@ def known_not_to_run(package: Opened) -> Iterator[Found]:
 
 
 def fallen_back(graph: Graph) -> Mapping[Sort, list[Typed]]:
-    """The nodes of which the table says that the provider has no kernel, but that the CPU provider runs."""
-    table = TABLES.get(provider_of(graph))
-    if table is None:
-        return {}
-    return {
-        sort: nodes
-        for sort, nodes in sorts(graph).items()
-        if nodes[0].floats and sort[:2] in table.types and not _listed(table, nodes[0]) and runs(nodes[0])
-    }
+    """The nodes over floating types that the provider has no kernel for, but the CPU; without those of positions."""
+    floating = {sort: nodes for sort, nodes in placed(graph)[Place.BESIDE].items() if nodes[0].floats}
+    left = {s: [node for node in nodes if id(node.node) not in aside(graph)] for s, nodes in floating.items()}
+    return {sort: nodes for sort, nodes in left.items() if nodes}
 
 
 @rule("RUN003", Severity.WARNING, NEEDS)
@@ -120,7 +113,7 @@ def runs_on_the_cpu(package: Opened) -> Iterator[Found]:
     """A node falls back to the CPU provider.
 
     Causes: the provider of the target has no kernel for the operator or its types; what it reads and makes is copied
-    back and forth for every token.
+    back and forth for every token. Shapes, masks and positions, which no weight has a part in, are meant to be there.
     Remedy: build for the target that runs there: `cabochon list targets`.
     """
     for graph in package.graphs.values():
@@ -134,17 +127,16 @@ def runs_on_the_cpu(package: Opened) -> Iterator[Found]:
 def kernel_not_known(package: Opened) -> Iterator[Found]:
     """It is not known whether the provider of the target has a kernel.
 
-    Causes: the operator is not in the table of this provider, which was made from its documents, not from a wheel.
+    Causes: the operator could not be asked for when the table of this provider was made.
     Remedy: load the package there; nothing is claimed of these nodes.
     """
     for graph in package.graphs.values():
-        table = TABLES.get(provider_of(graph))
-        unknown = sorted(
-            {s[1] for s, n in sorts(graph).items() if table and n[0].floats and s[:2] not in table.types}
-        )
-        if table and unknown:
-            expected = f"operators of the table for onnxruntime {table.version}"
-            yield Found(graph.path, f"{', '.join(unknown)}: not known for {table.provider}", expected)
+        found = placed(graph)[Place.UNKNOWN].items()
+        unknown = sorted({sort[1] for sort, nodes in found if nodes[0].floats})
+        if unknown:
+            table = provider(provider_of(graph))
+            expected = f"operators of the table for {table.runtime} {table.version}"
+            yield Found(graph.path, f"{', '.join(unknown)}: not known for {table.name}", expected)
 
 
 @rule("RUN012", Severity.NOTE, NEEDS)
