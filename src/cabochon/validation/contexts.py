@@ -111,7 +111,7 @@ def wrapped_otherwise(package: Opened) -> Iterator[Found]:
                     "another order" if not odd else f"{odd[0]!r} in one alone",
                 )
                 yield Found(at, order, f"the {side} of {net.path}, in their order")
-            for name in real.keys() & stated.keys():
+            for name in sorted(real.keys() & stated.keys()):
                 ours, theirs = stated[name], real[name]
                 if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
                     found = f"{ours.dtype} {list(ours.shape)}"

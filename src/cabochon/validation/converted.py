@@ -11,6 +11,7 @@ from cabochon.gemma4.config import SLIDING
 from cabochon.metadata.ports import Port, Ports
 from cabochon.recipes.cast import TYPES
 from cabochon.validation.assembled import COMPONENTS
+from cabochon.validation.caches import named
 from cabochon.validation.graph import Graph
 from cabochon.validation.inside import resolved
 from cabochon.validation.memo import once
@@ -59,6 +60,17 @@ class Converted:
     @cached_property
     def expected(self) -> Ports | None:
         """The ports that config.json and the properties ask for; None where they cannot be read."""
+        found = self.lines
+        return (
+            Ports(*(_stateless(side) for side in (found.inputs, found.outputs)))
+            if found and self.stateful
+            else found
+        )
+
+    @cached_property
+    def lines(self) -> Ports | None:
+        """Those ports, and the caches that a stateful graph keeps to itself: what has dimensions that are called
+        something."""
         kind = TYPES.get(activations(self.properties) or "")
         if kind is None or self.config is None or self.kind not in _PORTS:
             return None
@@ -129,7 +141,7 @@ def _decoder(part: Converted, dtype: str) -> Ports | None:
         Port(f"hidden_states.{len(text.layers) - 1}", dtype, ("batch", "kept", text.hidden)),
     ]
     pasts, presents = [], []
-    for i in () if part.stateful else text.owners:
+    for i in text.owners:
         layer = text.layers[i]
         sliding = "sliding_" if layer.kind == SLIDING else ""
         for half in ("key", "value"):
@@ -222,6 +234,11 @@ _PORTS: dict[str, Callable[[Converted, str], Ports | None]] = {
     DRAFTER: _drafter,
     LOOKUP: _lookup,
 }
+
+
+def _stateless(side: Mapping[str, Port]) -> Mapping[str, Port]:
+    """The ports without caches."""
+    return {name: port for name, port in side.items() if not named(name)}
 
 
 def _one_row(ports: Ports) -> Ports:

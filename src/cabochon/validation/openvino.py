@@ -55,7 +55,7 @@ def _gaps(spans: list[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
     """What no span covers of a file."""
     reached = 0
     for start, end in sorted(spans):
-        if start > reached:
+        if reached < min(start, size):
             yield reached, min(start, size)
         reached = max(reached, end)
     if reached < size:

@@ -31,11 +31,11 @@ def other_ports(package: Opened) -> Iterator[Found]:
     for part in parts(package):
         for side, wanted in _sides(part.expected).items() if part.expected else ():
             real = _sides(part.net.ports)[side]
-            for name in wanted.keys() - real.keys():
+            for name in sorted(wanted.keys() - real.keys()):
                 yield Found(
                     f"{part.net.path}: {side}", f"nothing of {name!r}", f"every port of a {part.kind}"
                 )
-            for name in real.keys() - wanted.keys():
+            for name in sorted(real.keys() - wanted.keys()):
                 yield Found(
                     f"{part.net.path}: {side}.{name}", "a port", f"none that a {part.kind} does not have"
                 )
@@ -74,15 +74,16 @@ def axes_differ(package: Opened) -> Iterator[Found]:
     """
     for part in parts(package):
         at, ports = f"{part.net.path}: cabochon.axes", {**part.net.ports.inputs, **part.net.ports.outputs}
-        if "cabochon.axes" not in part.properties:
+        if "cabochon.axes" not in part.properties or (part.stateful and part.lines is None):
             continue  # a rule on properties says so
-        for name in sorted(part.net.axes.keys() - ports.keys()):
-            yield Found(f"{at}: {name}", "a line", "lines for the ports that there are")
-        known = {**part.expected.inputs, **part.expected.outputs} if part.expected else {}
-        for name, port in ports.items():
+        known = {**part.lines.inputs, **part.lines.outputs} if part.lines else {}
+        states = {name: known[name] for name in known.keys() - ports.keys()} if part.stateful else {}
+        for name in sorted(part.net.axes.keys() - ports.keys() - states.keys()):
+            yield Found(f"{at}: {name}", "a line", "lines for the ports and the states that there are")
+        for name, port in {**ports, **states}.items():
             said = part.net.axes.get(name)
             if said is None:
-                yield Found(at, f"no line for {name!r}", "one for each port")
+                yield Found(at, f"no line for {name!r}", "one for each port and state")
             elif fault := _misnamed(said, port, known.get(name)):
                 yield Found(f"{at}: {name}", ", ".join(said) or "nothing", fault)
 
@@ -97,7 +98,8 @@ def _misnamed(said: tuple[str, ...], port: Port, wanted: Port | None) -> str:
         if not isinstance(size, int) and (not name.isidentifier()):
             return "a name for what may be of any size"
     same = wanted and _sizes(wanted) == _sizes(port)  # otherwise a rule on ports says more
-    return ", ".join(map(str, wanted.shape)) if same and wanted and wanted.shape != port.shape else ""
+    right = tuple(map(str, wanted.shape)) if same and wanted else said
+    return "" if said == right else ", ".join(right)
 
 
 @rule("OVN010", Severity.ERROR)
@@ -125,7 +127,7 @@ def contract_differs(package: Opened) -> Iterator[Found]:
             at = f"{CONTRACT}: components.{name}.{side}"
             for port in sorted(real.keys() ^ stated.keys()):
                 yield Found(f"{at}.{port}", "a port" if port in stated else "nothing", f"the ports of {path}")
-            for port in real.keys() & stated.keys():
+            for port in sorted(real.keys() & stated.keys()):
                 shape = inside(stated[port], "shape")
                 shape = tuple(shape) if isinstance(shape, list | tuple) else None
                 if (inside(stated[port], "dtype"), shape) != (real[port].dtype, real[port].shape):
