@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .package import Built
     from .planning import plan
     from .runtime import load
-    from .validation import validate
+    from .validation import inspect, validate
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "calibrate",
     "errors",
     "evaluate",
+    "inspect",
     "load",
     "open_checkpoint",
     "plan",
@@ -45,6 +46,7 @@ ROOMS = {
     "build_matrix": "matrix",
     "calibrate": "calibration",
     "evaluate": "evaluation",
+    "inspect": "validation",
     "load": "runtime",
     "open_checkpoint": "checkpoint",
     "plan": "planning",

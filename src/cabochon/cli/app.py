@@ -15,6 +15,7 @@ from cabochon.cli.compare import compare
 from cabochon.cli.convert import convert
 from cabochon.cli.demo import demo
 from cabochon.cli.eval import evaluate
+from cabochon.cli.inspect import inspect
 from cabochon.cli.list import list_rows
 from cabochon.cli.matrix import matrix
 from cabochon.cli.metadata import metadata
@@ -56,7 +57,7 @@ def cabochon(
     """Turn a Gemma 4 checkpoint into an ONNX package, and run it."""
 
 
-for command in (plan, build, convert, matrix, run, chat, bench):
+for command in (plan, build, convert, matrix, run, chat, bench, inspect):
     app.command()(command)
 for command in (validate, parity, probe, compare, sensitivity, web, demo):
     app.command()(command)

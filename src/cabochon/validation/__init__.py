@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cabochon.validation.checking import Verdict, validate
     from cabochon.validation.findings import Finding, Severity
+    from cabochon.validation.inspection import Inspection, inspect
 
-__all__ = ["Finding", "Severity", "Verdict", "validate"]
+__all__ = ["Finding", "Inspection", "Severity", "Verdict", "inspect", "validate"]
 
-MODULES = {"Finding": "findings", "Severity": "findings", "Verdict": "checking", "validate": "checking"}
+MODULES = {
+    "Finding": "findings",
+    "Inspection": "inspection",
+    "Severity": "findings",
+    "Verdict": "checking",
+    "inspect": "inspection",
+    "validate": "checking",
+}
 
 
 def __getattr__(name: str) -> Any:

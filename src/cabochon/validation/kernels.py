@@ -169,9 +169,16 @@ def _plain(graph: Graph, node: Typed) -> dict[str, Any]:
     floats = sorted(node.floats)
     return {
         "float": floats[0] if len(floats) == 1 else None,
-        "constant": any(name in graph.initializers for name in node.node.input),
+        "constant": any(_constant(graph, name) for name in node.node.input),
         "outputs": sum(1 for name in node.node.output[:3] if name),
     }
+
+
+def _constant(graph: Graph, name: str) -> bool:
+    """Whether a value is an initializer, or one that is turned."""
+    above = graph.producers.get(name)
+    turned = above is not None and above.op_type == "Transpose" and above.input[0] in graph.initializers
+    return turned or name in graph.initializers
 
 
 def known_of(graph: Graph) -> Mapping[int, dict[str, Any]]:
