@@ -1,9 +1,10 @@
 """A graph of onnx-standard as OpenVINO's reader of ONNX takes it. Its weights stay where they are.
 
-Three things differ. An input that may be left out has an initializer, which OpenVINO would make a constant: here it
+Four things differ. An input that may be left out has an initializer, which OpenVINO would make a constant: here it
 must be given. Properties are left out: they are written into the IR by us. And a last block that is shorter than the
 others is refused ("cannot be divided by block_size"): its weight is cut into blocks of a length that fits, several of
-which share a scale.
+which share a scale. A shift of bytes to the right OpenVINO 2026.4.1 computes as a division that rounds (253 >> 4 is 16
+there): it is made in 32 bits, where it is exact.
 """
 
 import math
@@ -46,11 +47,27 @@ def adapted(graph: Graph) -> Adapted:
     proto.CopyFrom(graph.proto)
     del proto.metadata_props[:]
     inputs = {value.name for value in proto.graph.input}
+    shifted = [each for node in proto.graph.node for each in _shifted(node)]
+    del proto.graph.node[:]
+    proto.graph.node.extend(shifted)
     anew = {tensor.name: tensor for node in proto.graph.node for tensor in _divided(node, graph)}
     kept = [tensor for tensor in proto.graph.initializer if tensor.name not in inputs]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend([*kept, *anew.values()])
     return Adapted(replace(graph, proto=proto), frozenset(anew))
+
+
+def _shifted(node: NodeProto) -> Iterator[NodeProto]:
+    """A shift to the right with what makes it exact around it; any other node as it is. Ours are of bytes."""
+    if node.op_type != "BitShift" or helper.get_node_attr_value(node, "direction") != b"RIGHT":
+        yield node
+        return
+    made = node.output[0]
+    wide = [f"{made}.input_{i}" for i in range(2)]
+    for own, name in zip(node.input, wide, strict=True):
+        yield helper.make_node("Cast", [own], [name], name=name, to=TensorProto.UINT32)
+    yield helper.make_node("BitShift", wide, [f"{made}.wide"], name=f"{made}.wide", direction="RIGHT")
+    yield helper.make_node("Cast", [f"{made}.wide"], [made], name=node.name, to=TensorProto.UINT8)
 
 
 def _divided(node: NodeProto, graph: Graph) -> Iterator[TensorProto]:
