@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from cabochon.checkpoint import Tensor
+from cabochon.checkpoint.tensor import BITS
 from cabochon.dialects import Target
 from cabochon.package.layout import Layout, inside, lay_out, twins
 from cabochon.recipes import Part, Weight
 
-__all__ = ["Content", "contents"]
+__all__ = ["Content", "contents", "stored"]
 
 
 @dataclass(frozen=True)
@@ -84,4 +86,9 @@ def _read(weight: Weight) -> int:
         numbers = prod(weight.packing.shape) if weight.what == "codes" else 0
     else:
         numbers = prod(weight.shape)
-    return numbers * tensor.nbytes // max(prod(tensor.shape), 1)
+    return stored(tensor, numbers)
+
+
+def stored(tensor: Tensor, numbers: int) -> int:
+    """The bytes of so many numbers of a tensor in the checkpoint."""
+    return numbers * BITS[tensor.dtype] // 8

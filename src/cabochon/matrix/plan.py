@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Literal
 
 from cabochon.dialects import TARGETS
 from cabochon.errors import CabochonError, SourceError
-from cabochon.matrix.contents import Content, contents
+from cabochon.matrix.contents import Content, contents, stored
 from cabochon.matrix.shards import shard_of
-from cabochon.matrix.variants import EPCONTEXT, VARIANTS, Variant, chosen
+from cabochon.matrix.variants import EPCONTEXT, Variant, chosen
 from cabochon.package.kinds import DRAFTER, KINDS
 from cabochon.planning.offers import Offer, offers
-from cabochon.planning.opened import open_source
+from cabochon.planning.opened import Opened, open_config, open_source
 from cabochon.planning.verdicts import Verdict, verdicts
 from cabochon.recipes import PRECISIONS
 
@@ -68,7 +69,7 @@ def plan_matrix(
     revision: str | None = None,
     assistant_revision: str | None = None,
 ) -> Matrix:
-    """Plan the variants of a checkpoint, a folder or a hub id, of which only the small files are fetched.
+    """Plan the variants of a checkpoint: a folder, a hub id (only the small files are fetched), or a config.json.
 
     `only` and `every` as `variants.chosen` takes them. `shard` is (i, n): the i-th of n parts, counted from 1, that
     depend on nothing but these arguments.
@@ -84,14 +85,14 @@ def plan_matrix(
         model="full" if offer.kind.name == "full" else "text",
         units=units if shard is None else shard_of(units, *shard),
         every=units,
-        source_bytes=sum(tensor.nbytes for part in parts for tensor in part.tensors.values()),
+        source_bytes=sum(stored(tensor, prod(tensor.shape)) for p in parts for tensor in p.tensors.values()),
         remarks=remarks,
     )
 
 
 def _offer(source: str | Path, model: str | None, revision: str | None) -> tuple[Offer, tuple[str, ...]]:
     """What is built of the checkpoint: all of it unless text is asked for, or it is nothing but text."""
-    found = {offer.kind.name: offer for offer in offers(open_source(source, revision))}
+    found = {offer.kind.name: offer for offer in offers(_opened(source, revision))}
     if DRAFTER.name in found:
         raise SourceError(
             "is an assistant; expected a model",
@@ -107,13 +108,18 @@ def _offer(source: str | Path, model: str | None, revision: str | None) -> tuple
 
 
 def _drafter(assistant: str | Path, revision: str | None) -> Offer:
-    first = offers(open_source(assistant, revision))[0]
-    DRAFTER.read(open_source(assistant, revision).raw)  # or it says that it is none
-    return first
+    opened = _opened(assistant, revision)
+    DRAFTER.read(opened.raw)  # or it says that it is none
+    return offers(opened)[0]
+
+
+def _opened(source: str | Path, revision: str | None) -> Opened:
+    return open_config(source) if Path(source).is_file() else open_source(source, revision)
 
 
 def _units(asked: Iterable[Variant], parts: list[Offer]) -> tuple[Unit, ...]:
-    names = dict.fromkeys(variant.precision for variant in VARIANTS.values())
+    asked = tuple(asked)
+    names = dict.fromkeys(variant.precision for variant in asked)
     drafter = parts[1] if len(parts) > 1 else None
     every = verdicts(parts[0], drafter, [PRECISIONS[name] for name in names])
     said = {(verdict.target, verdict.precision): verdict for verdict in every}

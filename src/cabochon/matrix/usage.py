@@ -129,7 +129,7 @@ def usages(packages: Iterable[Package]) -> Iterator[Usage]:
     if package := found.get(EPCONTEXT):
         yield Usage(
             "OpenVINO's execution provider of ONNX Runtime",
-            f"`pip install -r {EPCONTEXT}/runtime-requirements.txt`, on a machine with a device that the provider knows. "
+            f"`pip install -r {EPCONTEXT}/runtime-requirements.txt`, where there is a device that the provider knows. "
             "Compiled only by the tests, which have none.",
             (("python", _EPCONTEXT.substitute(graph=_graph(package))),),
         )
