@@ -7,6 +7,8 @@ class Calls {
   constructor(/** @type {Worker} */ worker) {
     this.worker = worker;
     this.last = 0;
+    /** @type {Error | null} */
+    this.failed = null;
     /** @type {Map<number, {resolve: Function, reject: Function, hear: Record<string, Function>}>} */
     this.open = new Map();
     worker.onmessage = ({ data }) => this.#hear(data);
@@ -19,6 +21,7 @@ class Calls {
    * @param {{hear?: Record<string, Function>, signal?: AbortSignal}} [how]  `hear`: what to do with reports on the way
    */
   call(method, given, { hear = {}, signal } = {}) {
+    if (this.failed) return Promise.reject(this.failed);
     const id = ++this.last;
     const abort = () => this.worker.postMessage({ id, method: "abort" });
     const made = new Promise((resolve, reject) => this.open.set(id, { resolve, reject, hear }));
@@ -30,6 +33,7 @@ class Calls {
 
   /** Nothing will come any more. */
   fail(/** @type {Error} */ error) {
+    this.failed = error;
     for (const { reject } of this.open.values()) reject(error);
     this.open.clear();
   }
@@ -102,7 +106,7 @@ export class RemoteModel {
   /** End the worker and free what it holds. */
   close() {
     this.calls.worker.terminate();
-    this.calls.fail(new DeviceError("the model was closed", { at: "worker" }));
+    this.calls.fail(new DeviceError("the model was closed", { at: "worker", remedy: "load it again" }));
   }
 }
 

@@ -8,6 +8,7 @@ import { PackageError } from "./errors.js";
  */
 
 const CACHE = "cabochon";
+const REMEDY = "reload the page; where it happens again, check the package with `sha256sum -c SHA256SUMS`";
 
 /** Downloads what it is asked for; two names of the same bytes are one file. */
 export class Files {
@@ -62,43 +63,57 @@ export class Files {
       this.#count(entry.bytes);
       return kept.blob();
     }
-    const blob = await this.#download(entry, key, cache);
-    await this.#check(entry, blob, key, cache);
-    return blob;
+    try {
+      const blob = await this.#download(entry, key, cache);
+      await this.#check(entry, blob);
+      return blob;
+    } catch (error) {
+      await cache?.delete(key);
+      throw error;
+    }
   }
 
+  /** Into the cache where there is one, and room in it. */
   async #download(/** @type {FileEntry} */ entry, /** @type {string} */ key, /** @type {Cache | null} */ cache) {
     const before = this.loaded;
     if (cache && entry.sha256) {
       try {
-        await cache.put(key, await this.#counted(entry));
+        await this.#counted(entry, (response) => cache.put(key, response));
         const kept = await cache.match(key);
         if (kept) return await kept.blob();
       } catch (error) {
         if (Object(error).name !== "QuotaExceededError") throw error;
         this.remarks.push("the browser grants too little storage to keep the package: the next visit downloads it again");
-        this.loaded = before;
       }
+      this.loaded = before;
     }
-    return (await this.#counted(entry)).blob();
+    return this.#counted(entry, (response) => response.blob());
   }
 
-  /** A response whose bytes are counted as they come, and are as many as the manifest says. */
-  async #counted(/** @type {FileEntry} */ entry) {
-    const response = await this.#fetch(entry.file);
-    let left = entry.bytes;
+  /**
+   * A file whose bytes are counted as they come, and are as many as the manifest says.
+   *
+   * @template T
+   * @param {FileEntry} entry
+   * @param {(response: Response) => Promise<T>} take
+   */
+  async #counted(entry, take) {
+    const { body } = await this.#fetch(entry.file);
+    let came = 0;
     const counting = new TransformStream({
       transform: (/** @type {Uint8Array} */ chunk, controller) => {
-        left -= chunk.byteLength;
+        came += chunk.byteLength;
         this.#count(chunk.byteLength);
         controller.enqueue(chunk);
       },
-      flush: () => {
-        if (left) throw wrong(entry, `${entry.bytes - left} bytes; expected ${entry.bytes}`);
-      },
     });
-    if (!response.body) return new Response(null);
-    return new Response(response.body.pipeThrough(counting));
+    try {
+      const taken = await take(new Response(body?.pipeThrough(counting)));
+      if (came === entry.bytes) return taken;
+    } catch (error) {
+      if (this.signal?.aborted || Object(error).name === "QuotaExceededError" || came >= entry.bytes) throw error;
+    }
+    throw wrong(entry, `${came} bytes came; expected ${entry.bytes}`);
   }
 
   async #fetch(/** @type {string} */ name) {
@@ -114,18 +129,11 @@ export class Files {
     }
   }
 
-  /**
-   * @param {FileEntry} entry
-   * @param {Blob} blob
-   * @param {string} key
-   * @param {Cache | null} cache
-   */
-  async #check(entry, blob, key, cache) {
+  async #check(/** @type {FileEntry} */ entry, /** @type {Blob} */ blob) {
     if (!entry.sha256 || !globalThis.crypto?.subtle) return;
     this.checked = this.checked.catch(() => {}).then(() => digest(blob));
     const found = await this.checked;
     if (found === entry.sha256) return;
-    await cache?.delete(key);
     throw wrong(entry, `SHA-256 ${found}; expected ${entry.sha256}`);
   }
 
@@ -155,5 +163,5 @@ async function digest(/** @type {Blob} */ blob) {
 }
 
 function wrong(/** @type {FileEntry} */ { file }, /** @type {string} */ found) {
-  return new PackageError(found, { at: file, remedy: "check the package with `sha256sum -c SHA256SUMS`, then reload the page" });
+  return new PackageError(found, { at: file, remedy: REMEDY });
 }

@@ -1,5 +1,6 @@
 /** The loop: feed, draw, say. */
 import { Detokenizer, Stops } from "./flow.js";
+import { pause } from "./pause.js";
 
 /**
  * One answer. `ids` are all tokens drawn, an end-of-sequence token included; `text` holds neither it nor a stop string.
@@ -65,7 +66,8 @@ export class Row {
   }
 
   /** End here; true where that was asked for. */
-  close() {
+  async closes() {
+    await pause();
     if (!this.signal?.aborted || this.stopped) return false;
     this.#finish("closed");
     return true;
@@ -119,7 +121,7 @@ export async function answer(/** @type {import("./state.js").State} */ state, /*
   for (;;) {
     const [logits] = /** @type {Float32Array[]} */ (read.logits).slice(-1);
     row.commit(row.scores(logits));
-    if (row.stopped || row.close()) return;
+    if (row.stopped || (await row.closes())) return;
     read = await state.step(row.ids.slice(-1));
   }
 }

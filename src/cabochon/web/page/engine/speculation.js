@@ -23,7 +23,7 @@ export async function speculate(state, row, proposer, length) {
   row.prefilled = now();
   const rounds = new Rounds(state, row, proposer, length, read);
   row.commit(row.scores(logitsOf(read).slice(-1)[0]));
-  while (!row.stopped && !row.close()) await rounds.goOn();
+  while (!row.stopped && !(await row.closes())) await rounds.goOn();
 }
 
 /** The rounds of one answer. */

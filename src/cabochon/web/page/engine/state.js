@@ -4,6 +4,7 @@
  */
 import { cut, empty, Eviction } from "./columns.js";
 import { RequestError } from "./errors.js";
+import { pause } from "./pause.js";
 import { rowsOf, whole } from "./tensors.js";
 
 export const PREFILL_CHUNK = 512;
@@ -71,14 +72,14 @@ export class State {
    * Feed tokens, at least one, in chunks; what the step of the last one gives. `signal` is looked at between chunks.
    *
    * @param {number[]} ids
-   * @param {{hidden?: boolean, signal?: AbortSignal, onChunk?: (done: number) => void}} [asked]
+   * @param {{hidden?: boolean, signal?: AbortSignal}} [asked]
    */
-  async feed(ids, { hidden = false, signal, onChunk = () => {} } = {}) {
+  async feed(ids, { hidden = false, signal } = {}) {
     let at = 0;
     for (; ids.length - at > this.chunk; at += this.chunk) {
-      signal?.throwIfAborted();
       await this.step(ids.slice(at, at + this.chunk), { keep: null });
-      onChunk(at + this.chunk);
+      await pause();
+      signal?.throwIfAborted();
     }
     return this.step(ids.slice(at), { hidden });
   }
