@@ -15,7 +15,14 @@ let loading = null;
 /** @type {AbortController | null} */
 let answering = null;
 
-window.cabochon = { load, get model() { return model; } };
+Object.assign(window, {
+  cabochon: {
+    load,
+    get model() {
+      return model;
+    },
+  },
+});
 
 function fail(/** @type {unknown} */ error) {
   if (Object(error).name === "AbortError") return;

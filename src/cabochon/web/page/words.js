@@ -32,7 +32,7 @@ export function drafted(/** @type {import("./engine/generation.js").Generation} 
  * What is known of memory. `taken` is that of scripts and WebAssembly: bytes, null where the browser does not say,
  * undefined as long as it measures.
  */
-export function memory(/** @type {{device: string, weights: number, caches: number}} */ { device, weights, caches }, /** @type {number | null} */ taken) {
+export function memory(/** @type {{device: string, weights: number, caches: number}} */ { device, weights, caches }, /** @type {number | null | undefined} */ taken = undefined) {
   const where = device === "webgpu" ? "on the GPU" : "in WebAssembly";
   const held = `weights ${bytes(weights)} and caches ${bytes(caches)} ${where} (counted)`;
   if (taken === undefined) return `${held}; measuring what scripts and WebAssembly take ...`;

@@ -51,8 +51,13 @@ class Calls {
   }
 }
 
-/** `load` of model.js in a worker of its own. */
-export async function load(/** @type {string} */ manifestUrl, { onProgress = () => {}, signal, libraries = declared(), ...how } = {}) {
+/**
+ * `load` of model.js in a worker of its own.
+ *
+ * @param {string} manifestUrl
+ * @param {NonNullable<Parameters<typeof import("./model.js").load>[1]>} [how]
+ */
+export async function load(manifestUrl, { onProgress = () => {}, signal, libraries = declared(), ...how } = {}) {
   const calls = new Calls(new Worker(new URL("./worker.js", import.meta.url), { type: "module" }));
   const url = new URL(manifestUrl, document.baseURI).href;
   try {
@@ -112,7 +117,7 @@ export class RemoteModel {
 
 /** Bytes of this page's scripts and workers, WebAssembly included; null where the browser does not say. Takes a while. */
 export async function heap() {
-  const measured = performance.measureUserAgentSpecificMemory;
+  const measured = /** @type {any} */ (performance).measureUserAgentSpecificMemory;
   if (!self.crossOriginIsolated || !measured) return null;
   try {
     return (await measured.call(performance)).bytes;

@@ -45,7 +45,7 @@ export class Prompts {
       if (Number.isInteger(token) && token >= 0 && token < this.vocabulary) return;
       throw new RequestError(`${JSON.stringify(token)}; expected a token id from 0 to ${this.vocabulary - 1}`, { at: `prompt[${n}]` });
     });
-    return [...prompt];
+    return /** @type {number[]} */ ([...prompt]);
   }
 
   /** @template T @param {T | null} part @param {string} file @returns {T} */

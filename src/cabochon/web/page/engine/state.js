@@ -56,6 +56,7 @@ export class State {
     this.#check(ids, keep);
     const fed = await this.embedder.feeds(ids);
     const total = this.length + ids.length;
+    /** @type {Record<string, any>} */
     const feeds = { ...fed, ...this.values, attention_mask: whole(ort, new Array(total).fill(1), [1, total]) };
     if (keeps) feeds.logits_to_keep = new ort.Tensor("int64", [BigInt(keep ?? 1)], []);
     const tap = hidden ? this.ports.hidden : null;
