@@ -11,6 +11,7 @@ from huggingface_hub import constants
 
 import cabochon
 import checkpoints
+from cabochon.dialects import TARGETS
 from cabochon.errors import ConfigError, SourceError
 from cabochon.gemma4.layout import Slot, layout, text_layout
 from cabochon.planning import Plan
@@ -127,6 +128,9 @@ def test_memory_of_e2b() -> None:
     assert memory["cuda", "f16"] == memory["default", "bf16"] == stored
     assert memory["default", "f32"] == 2 * stored
     assert memory["default", "f16"] == 2 * stored - 4_697_620_480
+    assert (
+        memory["openvino-ir", "f16"] == 4 * stored - 2 * 4_697_620_480
+    )  # in f32; matrices are packed besides
 
 
 def test_memory_of_blocks() -> None:
@@ -139,8 +143,8 @@ def test_memory_of_blocks() -> None:
         Sized("model.layers.0.mlp.up_proj.weight_zero_points", 10, "u8", tensor, 0),
         Sized("model.embed_tokens_per_layer.weight_scales", 5, "f16", tensor, 0),
     )
-    for provider, expected in (("CPUExecutionProvider", 1215), ("CUDAExecutionProvider", 1115)):
-        (component,) = components(offer, {"decoder": held}, provider)
+    for target, expected in (("default", 1215), ("cuda", 1115)):
+        (component,) = components(offer, {"decoder": held}, TARGETS[target])
         assert component.memory == expected
         assert component.disk == 3 * 4096 + 5
 
@@ -162,7 +166,14 @@ def test_matrices_beyond_the_binding_stay_whole() -> None:
 
 
 # weights in blocks, of which some targets carry no NF4
-BLOCKS = {"default": "runs", "onnx-standard": "runs", "cuda": "has kernels", "webgpu": "conditional"}
+BLOCKS = {
+    "default": "runs",
+    "onnx-standard": "runs",
+    "cuda": "has kernels",
+    "webgpu": "conditional",
+    "openvino-ir": "runs",
+    "openvino-epcontext": "conditional",
+}
 
 
 def test_verdicts_of_e2b() -> None:
@@ -180,6 +191,8 @@ def test_verdicts_of_e2b() -> None:
         ("webgpu", "f32"): "has kernels",
         ("webgpu", "f16"): "conditional",
         ("webgpu", "bf16"): "refused",
+        **{("openvino-ir", precision): "runs" for precision in ("f32", "f16", "bf16")},
+        **{("openvino-epcontext", precision): "conditional" for precision in ("f32", "f16", "bf16")},
     } | {
         (target, precision): status
         for precision in ("Q8", "Q4_K_M", "Q4_K_M-uniform", "Q4_K_M-mixed")
@@ -192,6 +205,8 @@ def test_verdicts_of_e2b() -> None:
     assert "cannot carry weights in 'nf4'" in verdicts["onnx-standard", "NF4"].reason
     assert any("over 20 times as long" in line for line in verdicts["default", "NF4"].warnings)
     assert verdicts["default", "Q4_K_M"].warnings == ()
+    assert "a device that onnxruntime-ep-openvino lists" in verdicts["openvino-epcontext", "Q8"].reason
+    assert "'openvino-ir' cannot carry weights in 'nf4'" in verdicts["openvino-ir", "NF4"].reason
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -258,9 +273,6 @@ def test_disk_is_what_codes_and_scales_take(name: str, precision: str) -> None:
     (weights,) = (part for part in verdict.components if part.name == "decoder")
     assert weights.memory == sum(slot.elements * bits_on_cuda(slot, precision) for slot in slots) / 8
     assert weights.memory <= weights.disk < weights.memory + len(slots) * 2**16
-
-
-TARGETS = ("default", "onnx-standard", "cuda", "webgpu")
 
 
 @pytest.mark.parametrize(

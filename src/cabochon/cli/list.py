@@ -10,7 +10,7 @@ from cabochon.cli.options import AsJson
 from cabochon.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from cabochon.dialects import Conversion, Target
+    from cabochon.dialects import Target
     from cabochon.recipes import Precision
 
 __all__ = ["Table", "list_rows", "precision_row"]
@@ -49,25 +49,26 @@ def targets() -> list[dict[str, Any]]:
     """Where a package can run."""
     from cabochon.dialects import CONVERSIONS, TARGETS
 
-    traced = [
+    made = {conversion.name: [f"converted from {conversion.of}"] for conversion in CONVERSIONS.values()}
+    return [
         {
             "target": target.name,
             "provider": target.provider,
             "padding": target.mask,
             "precisions": " ".join(sorted(target.precisions)),
             "blocks": " ".join(sorted(target.storage.methods)),
-            "caveats": "; ".join(f"{precision}: {caveat}" for precision, caveat in target.caveats.items()),
+            "caveats": "; ".join([*made.get(target.name, []), *caveats(target)]),
         }
-        for target in TARGETS.values()
+        for target in (*TARGETS.values(), *(conversion.target for conversion in CONVERSIONS.values()))
     ]
-    rows = {row["target"]: row for row in traced}
-    return [*traced, *({**rows[made.of], **conversion_row(made)} for made in CONVERSIONS.values())]
 
 
-def conversion_row(made: "Conversion") -> dict[str, Any]:
-    """What a target that packages are converted to says otherwise than that which they are built for."""
-    said = [f"converted from {made.of}", *([made.condition] if made.condition else []), *made.notes]
-    return {"target": made.name, "provider": made.runtime, "caveats": "; ".join(said)}
+def caveats(target: "Target") -> list[str]:
+    """Each with the precisions and methods that it holds for."""
+    found: dict[str, list[str]] = {}
+    for name, caveat in target.caveats.items():
+        found.setdefault(caveat, []).append(name)
+    return [f"{' '.join(names)}: {caveat}" for caveat, names in found.items()]
 
 
 def print_targets(rows: list[dict[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 """The table of targets whose packages are converted from those of another, as data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cabochon.dialects.targets import TARGETS, Target
 
@@ -11,8 +12,8 @@ __all__ = ["CONVERSIONS", "Conversion"]
 class Conversion:
     """A target that no graph is traced for: a package of the target `of` is converted.
 
-    `runtime` is what runs it; `tested` says that the tests run it there; `condition`: what must hold for it to run,
-    "" where nothing must; `notes`: what to know.
+    `runtime` is what runs it; `tested` says that the tests run it there; `condition`: what must hold for it to run, ""
+    where nothing must; `notes`: what to know.
     """
 
     name: str
@@ -22,10 +23,23 @@ class Conversion:
     condition: str = ""
     notes: tuple[str, ...] = ()
 
-    @property
-    def source(self) -> Target:
-        """The target whose packages are converted; what it carries, this one does."""
-        return TARGETS[self.of]
+    @cached_property
+    def target(self) -> Target:
+        """What it carries: what the other does, and other things are to be known of it."""
+        source = TARGETS[self.of]
+        kept = {name: said for name, said in source.caveats.items() if name not in source.precisions}
+        if self.condition:
+            kept |= dict.fromkeys(sorted(source.precisions), self.condition)
+        return replace(
+            source,
+            name=self.name,
+            provider=self.runtime,
+            kernels=source.precisions,
+            tested=self.tested,
+            caveats=kept,
+            notes=self.notes,
+            converted=True,
+        )
 
 
 CONVERSIONS = {
@@ -46,7 +60,7 @@ CONVERSIONS = {
             "onnx-standard",
             "OpenVINOExecutionProvider",
             False,
-            "needs a device that onnxruntime-ep-openvino lists, which are none on processors of AMD: no test has run it",
+            "needs a device that onnxruntime-ep-openvino lists, none of which is an AMD processor: no test has run it",
         ),
     )
 }

@@ -51,6 +51,7 @@ class Target:
     `head_multiple`: head sizes must be multiples of it. `mask` is the dialect's: where zeros may stand in it.
     `storage`: how it wants weights in blocks; `caveats` has what to know of a method under the method's name.
     `attention_caveats`: the precisions whose caveat speaks of the kernel of attention, which drafters do without.
+    `converted`: it is what packages of another target are converted to, and each of its graphs has weights of its own.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Target:
     drafting: str = ""
     mask: str = "anywhere"
     attention_caveats: frozenset[str] = frozenset()
+    converted: bool = False
 
     @property
     def dialect(self) -> "type[Standard]":
@@ -179,7 +181,7 @@ TARGETS = {
             frozenset({"f32", "f16"}),
             frozenset({"f32", "f16"}),
             False,
-            Storage("f16", methods=_BLOCKS),
+            Storage("f16", methods=_BLOCKS, half_tables=False),  # any f16 asks for the feature shader-f16
             {
                 "nf4": "no kernel for it is known: MatMulBnb4 is not among those of onnxruntime for WebGPU",
                 "bf16": "WebGPU has no bf16 type",

@@ -40,10 +40,9 @@ def rows_across(g: Tracer, b: Blocks, ids: Value) -> Value:
         stored, u8 = b.stored[which], DTYPES["u8"]
         if b.scheme.bits == 8:
             return _last(g, g.Gather(b.scope.held(stored, "bytes", u8, (count, b.rows)), ids, axis=1))
-        number = g.Unsqueeze(ids, [-1]) + np.arange(count) * b.rows  # [..., count], places of codes
-        byte = number / 2
+        byte, odd = _halved(g, g.Unsqueeze(ids, [-1]), np.arange(count), b.rows)
         held = b.scope.held(stored, "bytes", u8, (-(-count * b.rows // 2),))
-        shift = g.cast((number - byte * 2) * 4, "u8")
+        shift = g.cast(odd * 4, "u8")
         return g.BitwiseAnd(g.BitShift(g.Gather(held, byte), shift, direction="RIGHT"), np.uint8(15))
 
     codes = gathered(0, b.columns)
@@ -51,6 +50,19 @@ def rows_across(g: Tracer, b: Blocks, ids: Value) -> Value:
         codes = g.BitwiseXor(codes, np.uint8(1 << b.scheme.bits - 1))
     zero_points = None if b.scheme.symmetric else gathered(2, b.scheme.blocks(b.columns))
     return _unpacked(g, b, codes, _last(g, g.Gather(b.scales, ids, axis=1)), zero_points)
+
+
+def _halved(g: Tracer, ids: Value, columns: np.ndarray, rows: int) -> tuple[Value, Value]:
+    """Half of column x rows + id, and what is left over, 0 or 1.   ids [..., 1], columns [count]
+
+    Where columns have whole bytes the id alone is halved: OpenVINO divides whole numbers as f32, which is exact below
+    2^24, and the columns of a large table have more places.
+    """
+    if rows % 2:
+        number = ids + columns * rows
+        return (half := number / 2), number - half * 2
+    half = ids / 2
+    return half + columns * (rows // 2), ids - half * 2
 
 
 def _last(g: Tracer, x: Value) -> Value:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from cabochon.dialects import TARGETS, Target
+from cabochon.dialects import CONVERSIONS, TARGETS, Target
 from cabochon.errors import ConfigError
 from cabochon.kernels import PROVIDERS
 from cabochon.package.kinds import DRAFTER, FULL
@@ -15,6 +15,7 @@ from cabochon.planning.sizes import (
     Sized,
     Weights,
     components,
+    converted_graphs,
     described,
     documents,
     look_up,
@@ -59,7 +60,7 @@ def verdicts(offer: Offer, drafter: Offer | None, precisions: Iterable[Precision
     parts = [part for part in (offer, drafter) if part]
     said = pair_documents(offer, drafter) if drafter else documents(offer)
     held, idle = _Held(parts), {precision.name: _idle(parts, precision) for precision in precisions}
-    for target in TARGETS.values():
+    for target in (*TARGETS.values(), *(conversion.target for conversion in CONVERSIONS.values())):
         for precision in precisions:
             known = precision.on(target.storage)
             stored = list(zip(parts, held(target, known), strict=True))
@@ -94,6 +95,7 @@ def _verdict(
 ) -> Verdict:
     """That of a precision with nothing left open; `said`: the documents as they are without weights in blocks."""
     offer, more = stored[0][0], sum(described(held) for _, held in stored)
+    more += sum(converted_graphs(part) for part, _ in stored) if target.converted else 0
     components = (*_components(stored, target), replace(said, disk=said.disk + more))
     status, reasons = _status(offer, refused, target, known)
     if status != "refused" and (granted := _buffers(target, [w for _, w in stored])):
@@ -123,9 +125,9 @@ def _warnings(
 
 def _components(stored: list[tuple[Offer, Weights]], target: Target) -> Iterator[Component]:
     for offer, held in stored:
-        yield from components(offer, held, target.provider, target.file_bytes)
+        yield from components(offer, held, target)
     if len(stored) > 1:
-        yield look_up(stored[0][1])
+        yield look_up(stored[0][1], target)
 
 
 def _status(offer: Offer, refused: str, target: Target, known: Precision) -> tuple[str, list[str]]:
