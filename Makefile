@@ -4,9 +4,15 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+# The requirements of extras, for what is installed already: pip would build it again.
+EXTRAS  = $(BIN)/python -c 'import sys, tomllib; from pathlib import Path; \
+  known = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]; \
+  print(*(line for name in sys.argv[1:] for line in known[name]), sep="\n")'
 SETUP  := pyproject.toml constraints.txt setup.py src/cabochon/packing/kernel.c
 # What Python and pytest compile is kept: half of the time in which tests are collected, and 0.2 s of every child process.
 export PYTHONDONTWRITEBYTECODE :=
+# But pip compiles nothing: of its minute and a half most would go into modules that nobody imports.
+export PIP_COMPILE := 0
 # The files that may hold tests of a marker: nothing of the others is imported, unless ARGS asks for more.
 marked = $(or $(ARGS),$$(grep -l $(1) tests/test_*.py))
 # In the order of tests/conftest.py.
@@ -63,28 +69,32 @@ clean:  ## remove what make made
 	@rm -rf .venv .venv-3.* build dist src/*.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps: ready < ready-test < ready-lint; ready-parity adds torch, transformers, openvino; ready-clients other runtimes.
-$(VENV)/ready: $(SETUP)
+# Stamps: what they stand for holds ready < ready-test < ready-lint; ready-parity adds torch, transformers, openvino;
+# ready-clients other runtimes.
+$(VENV)/made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cabochon needs Python 3.11 or later; found " + sys.version.split()[0] + ". Say which with: make PYTHON=/path/to/python3")'
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/ready: $(VENV)/made $(SETUP)
 	@$(PIP) install -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/ready-test: $(VENV)/ready
+$(VENV)/ready-test: $(VENV)/made $(SETUP)
 	@$(PIP) install -c constraints.txt -e '.[test]'
-	@touch $@
+	@touch $(VENV)/ready $@
 
-$(VENV)/ready-lint: $(VENV)/ready-test
+$(VENV)/ready-lint: $(VENV)/made $(SETUP)
 	@$(PIP) install -c constraints.txt -e '.[dev]'
-	@touch $@
+	@touch $(VENV)/ready $(VENV)/ready-test $@
 
 $(VENV)/ready-parity: $(VENV)/ready-test
 	@echo "adding torch, transformers and openvino to $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[test,parity,openvino]'
+	@$(EXTRAS) parity openvino | $(PIP) install -c constraints.txt -r /dev/stdin
 	@touch $@
 
 $(VENV)/ready-clients: $(VENV)/ready-test
 	@echo "adding onnx-genai and onnxruntime-genai to $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[test,clients]'
+	@$(EXTRAS) clients | $(PIP) install -c constraints.txt -r /dev/stdin
 	@touch $@
