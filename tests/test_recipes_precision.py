@@ -1,5 +1,6 @@
 """Precisions: which rule a weight follows, what a target resolves, and what tables ask for."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,15 @@ def test_rows_of_tables_fill_whole_bytes_of_zero_points(columns: int, expected: 
     assert (fit.bits, fit.block) == expected
     assert not fit.symmetric
     assert fit.scales == "f16"  # nothing is multiplied with it
+
+
+@pytest.mark.parametrize(("target", "expected"), [("default", "f16"), ("cuda", "f16"), ("webgpu", "f32")])
+def test_beside_f32_webgpu_has_nothing_in_f16(target: str, expected: str) -> None:
+    recipe = replace(PRECISIONS["Q4_K_M"], activations="f32").on(TARGETS[target].storage)
+    table = {LAYERS: Table(64, False)}
+    assert recipe.fitted("decoder", table).scheme(LAYERS).scales == expected
+    floating = replace(recipe, rules=(*recipe.rules, Rule("*/embed_tokens*"))).fitted("decoder", table)
+    assert floating.floating(LAYERS) == expected
 
 
 def test_a_tied_table_and_its_head_are_stored_alike_or_apart() -> None:

@@ -12,9 +12,11 @@ class Storage:
     `activations`: the type that ports and activations have where weights are in blocks and the recipe leaves it open,
     "f32" or "f16". `symmetric`: 4-bit weights go without zero points where the recipe leaves that open. `across`: what
     is multiplied is stored [in, out], the blocks down the columns, else [out, in]. `methods`: those that it can carry.
+    `half_tables`: f16 may stand beside activations in f32, where tables that only rows are taken of have it.
     """
 
     activations: str
     symmetric: bool = False
     across: bool = False
     methods: frozenset[str] = frozenset()
+    half_tables: bool = True

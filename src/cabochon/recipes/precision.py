@@ -56,7 +56,7 @@ class Precision:
 
     Of `rules` the last that fits a weight decides. `statistics`: of a text, which guide the search of scales.
     `component` and `tables` are those of the model that it is used for, see `fitted`. Of a table that only rows are
-    taken of, scales are f16; other scales have the type of activations, as kernels want them.
+    taken of, scales are of the type `looked_up`; other scales have the type of activations, as kernels want them.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Precision:
     statistics: Statistics | None = field(default=None, compare=False)
     component: str = "decoder"
     tables: Mapping[str, Table] = field(default_factory=lambda: MappingProxyType({}))
+    looked_up: str = "f16"
 
     @property
     def dtype(self) -> "ir.DataType":
@@ -94,9 +95,9 @@ class Precision:
             else rule
             for rule in self.rules
         )
-        return replace(
-            self, activations=self.activations or storage.activations, rules=rules, across=storage.across
-        )
+        activations = self.activations or storage.activations
+        looked_up = "f16" if storage.half_tables else activations
+        return replace(self, activations=activations, rules=rules, across=storage.across, looked_up=looked_up)
 
     def fitted(self, component: str, tables: Mapping[str, Table]) -> "Precision":
         """The same for the weights of a model that is one `component` beside its towers.
@@ -122,7 +123,7 @@ class Precision:
         if rule is None or not rule.method:
             return None
         table = self.tables.get(name)
-        scales = self.activations if table is None or table.multiplied else "f16"
+        scales = self.activations if table is None or table.multiplied else self.looked_up
         return Scheme(rule.method, rule.bits, rule.block, bool(rule.symmetric), scales)
 
     def importance(self, name: str) -> np.ndarray | None:
@@ -172,13 +173,14 @@ class Precision:
     def floating(self, name: str, dtype: str = "") -> str:
         """The type of a weight that is not in blocks, of `dtype` in the checkpoint: that of activations.
 
-        Beside weights in blocks a table that only rows are taken of is f16: in f32 it would be most of the package.
+        Beside weights in blocks a table that only rows are taken of is f16 where it may be: in f32 it would be most of
+        the package.
         Integers (I64) are ids, not weights: they are stored as they are.
         """
         if dtype == "I64":
             return "i64"
         table = self.tables.get(name) if self.quantized else None
-        return self.activations if table is None or table.multiplied else "f16"
+        return self.activations if table is None or table.multiplied else self.looked_up
 
     def store(
         self,
