@@ -18,13 +18,15 @@ __all__ = ["Content", "contents", "stored"]
 @dataclass(frozen=True)
 class Content:
     """A file of weights. `path`: in its package. `key`: the same where all bytes are, by construction: the same weights
-    in the same order, type and places. `read`: the bytes of the checkpoint that it is computed from.
+    in the same order, type and places. `read`: the bytes of the checkpoint that it is computed from. `names`: how many
+    it has in the package.
     """
 
     path: str
     nbytes: int
     key: str
     read: int
+    names: int = 1
 
     def within(self, folder: str) -> "Content":
         """The same, of a package that lies in `folder` of another."""
@@ -42,8 +44,12 @@ def contents(weights: Mapping[str, Iterable[Weight]], target: Target) -> tuple[C
         layout = lay_out(some, None, both, target.file_bytes)
         for name, group in _by_file(some, layout).items():
             shared = name if name not in layout.files else inside(folder, name)
-            if shared not in found:
-                found[shared] = _content(inside(folder, name), group, layout)
+            known = found.get(shared)
+            found[shared] = (
+                replace(known, names=known.names + 1)
+                if known
+                else _content(inside(folder, name), group, layout)
+            )
     return tuple(found.values())
 
 

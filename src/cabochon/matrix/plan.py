@@ -150,11 +150,15 @@ def _files(variant: Variant, offer: Offer) -> tuple[Content, ...]:
 
 
 def _converted(variant: Variant, found: Mapping[str, Unit]) -> Unit:
-    """About as large as what it is made of. Nothing of it is the same but what EPContext refers to, which is the IR."""
+    """About as large as what it is made of, where each graph has all its weights in one file. Nothing of it is the same
+    but what EPContext refers to, which is the IR."""
     made_of = found[variant.needs or ""]
     if made_of.refused:
         return Unit(variant, refused=f"{made_of.folder}, which it is made of, is refused: {made_of.refused}")
     if variant.target == EPCONTEXT:
         return replace(made_of, variant=variant)
-    files = tuple(replace(file, key=f"{variant.folder}/{file.path}", read=0) for file in made_of.files)
+    files = tuple(
+        replace(file, key=f"{variant.folder}/{file.path}", nbytes=file.nbytes * file.names, read=0, names=1)
+        for file in made_of.files
+    )
     return Unit(variant, files, made_of.documents)
