@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Generic, TypeVar
 
@@ -197,6 +197,7 @@ class DrafterFacts(Facts[DrafterConfig]):
         return read_drafter(self.model, self.config, self.vocabulary)
 
 
+@cache
 def installed(distribution: str) -> str | None:
     """The version of an installed distribution, None where it is absent."""
     try:

@@ -3,6 +3,7 @@
 import json
 import platform
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,7 @@ def record(verdict: Verdict, package: Path) -> Path:
     return file
 
 
+@cache
 def _installed(name: str) -> str | None:
     try:
         return version(name)
