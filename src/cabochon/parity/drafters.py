@@ -181,6 +181,6 @@ def _identity(package: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     own = identity(package, metadata)
     place = package / TARGET
     more = [*package.glob("token_embedding.onnx*"), *place.glob("model.onnx*")]
-    more += [*place.glob("*/model.onnx"), *place.glob("*/*.data")]
+    more += [*place.glob("*/model.onnx"), *place.glob("*/*.data*")]
     others = {path.relative_to(package).as_posix(): files.sha256(path) for path in sorted(more)}
     return {**own, "sha256": {**own["sha256"], **others}}
