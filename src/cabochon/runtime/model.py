@@ -50,8 +50,8 @@ def load(
     onnxruntime name (default: the target's own where installed, else the CPU); `provider_options` and `session_options`
     go to onnxruntime as they are. OpenVINO's IR is run by OpenVINO, which takes `provider_options`. `proposer`,
     "prompt-lookup" or one of your own, makes speculative decoding possible with a package alone, and takes the place of
-    the drafter in a pair. Raises PackageError for a package that is not right, RequestError for what cannot be done with
-    it here.
+    the drafter in a pair. Raises PackageError for a package that is not right, RequestError for what cannot be done
+    with it here.
     """
     options: dict[str, Any] = dict(
         threads=threads, provider=provider, provider_options=provider_options, session_options=session_options
