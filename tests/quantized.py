@@ -12,7 +12,7 @@ import onnx_ir as ir
 import oracle
 from cabochon.dialects import TARGETS
 from cabochon.package.graph_file import serialize, stored_weights
-from cabochon.package.layout import DATA, GRAPH, lay_out
+from cabochon.package.layout import GRAPH, lay_out
 from cabochon.package.writer import Silent, write_weights
 from cabochon.parity.dequantized import Dequantized
 from cabochon.recipes import PRECISIONS, Precision
@@ -28,7 +28,7 @@ def write(model: ir.Model, folder: Path) -> Path:
     weights = stored_weights(model)
     layout = lay_out(weights)
     folder.mkdir(parents=True, exist_ok=True)
-    write_weights(weights, layout, folder / DATA, Silent())
+    write_weights(weights, layout, folder, Silent())
     (folder / GRAPH).write_bytes(serialize(model, layout))
     return folder / GRAPH
 

@@ -43,7 +43,7 @@ def test_lines_and_padding_sum_to_the_files_and_every_number_of_the_checkpoint_i
     found, known = counted(model, target, precision)
     layouts = [lay_out(recipes, twins=twins(known.recipes)) for recipes in known.recipes.values()]
     gaps = sum(
-        each.nbytes - sum(p.nbytes for p in each.places.values() if p.location == each.data)
+        each.nbytes - sum(p.nbytes for p in each.places.values() if p.location in each.files)
         for each in layouts
     )
     assert found.rest == gaps > 0
