@@ -38,8 +38,10 @@ def run(out: Path, *only: str, source: Path = SOURCE, **said: Any) -> Ran:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Three variants, in two shards that share a disk, the second of which finds what the first has built."""
     out, events = tmp_path_factory.mktemp("matrix") / "out", list[Event]()
-    run(out, shard=(2, 2))
-    return out, run(out, shard=(1, 2), watch=events.append), events
+    first = run(out, shard=(2, 2))
+    ran = run(out, shard=(1, 2), watch=events.append)
+    assert {outcome.folder for one in (first, ran) for outcome in one.variants} == {*ONLY}
+    return out, ran, events
 
 
 @pytest.fixture
@@ -115,6 +117,12 @@ def test_what_is_not_whole_is_said(copy: Path, change: Any, message: str) -> Non
     with pytest.raises(PackageError, match=re.escape(message)) as error:
         run(copy)
     assert "--replace" in error.value.remedy
+
+
+def test_one_alone_links_from_what_stands_there(copy: Path) -> None:
+    shutil.rmtree(copy / "f16/onnx-standard")
+    (outcome,) = run(copy, "f16/onnx-standard").variants
+    assert outcome.linked == ("f16/default/model.onnx.data",) and not sums.verify(copy / outcome.folder)
 
 
 def test_what_is_replaced_is_built_anew(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """One variant: built from the checkpoint, or of another variant."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +13,7 @@ from cabochon.matrix.index import write_index
 from cabochon.matrix.outcome import Outcome
 from cabochon.matrix.plan import Matrix, Unit
 from cabochon.matrix.standing import Inputs, standing
-from cabochon.matrix.variants import EPCONTEXT
+from cabochon.matrix.variants import EPCONTEXT, VARIANTS
 from cabochon.matrix.watch import Event, Share, Watch
 from cabochon.package import Built, build
 from cabochon.package.writer import Digest
@@ -35,15 +35,18 @@ class Recipe:
 
 @dataclass
 class Making:
-    """A run, as far as it is. `ready`: the folders in which the right package stands."""
+    """A run, as far as it is. `plan`: variants by their folders; `ready`: the folders in which the right package
+    stands."""
 
     out: Path
     matrix: Matrix
     recipe: Recipe
     inputs: Inputs
+    plan: Callable[[Sequence[str]], Sequence[Unit]]
     watch: Watch
     donors: Donors = field(default_factory=Donors)
     ready: set[str] = field(default_factory=set[str])
+    around: dict[str, Unit] = field(default_factory=dict[str, Unit])
     done: int = 0
     total: int = 0
 
@@ -57,9 +60,11 @@ class Making:
         self.donors.add(self.out, unit, checked=checked)
 
     def make(self, unit: Unit, cost: int, *, replacing: bool) -> Outcome:
-        """Build it; `cost` bytes of the whole are counted for it."""
+        """Build it, unless another run has meanwhile; `cost` bytes of the whole are counted for it."""
+        self.look_around()
+        if unit.folder in self.ready:
+            return Outcome(unit.folder, "kept", nbytes=unit.nbytes)
         self.tell("started", unit.folder, bytes=cost)
-        self._look_around()
         given = {} if unit.variant.converted else self.donors.given(unit)
         share = Share(unit.folder, cost, self.done, self.total, self.watch)
         try:
@@ -72,11 +77,13 @@ class Making:
         write_index(self.out)
         return _outcome(self.out, unit, given, built)
 
-    def _look_around(self) -> None:
-        """What other runs have built meanwhile can be linked from, too."""
-        for unit in self.matrix.every:
-            known = unit.refused or unit.folder in self.ready
-            if not known and standing(self.out, unit, self.inputs).state == "whole":
+    def look_around(self) -> None:
+        """What other runs have built, before or meanwhile, can be linked from, too."""
+        there = [folder for folder in VARIANTS if (self.out / folder).is_dir() and folder not in self.ready]
+        if new := [folder for folder in there if folder not in self.around]:
+            self.around |= {unit.folder: unit for unit in self.plan(new)}
+        for unit in (self.around[folder] for folder in there):
+            if not unit.refused and standing(self.out, unit, self.inputs).state == "whole":
                 self.know(unit, checked=False)
 
     def _build(self, unit: Unit, given: Mapping[str, tuple[Path, Digest]], share: Share) -> Built:

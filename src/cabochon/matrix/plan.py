@@ -47,13 +47,11 @@ class Unit:
 
 @dataclass(frozen=True)
 class Matrix:
-    """What is to be built. `units` are those of this run, `every` those of all shards; `source_bytes` are those of the
-    tensors that packages use."""
+    """What is to be built; `source_bytes` are those of the tensors that packages use."""
 
     source: str
     model: Literal["text", "full"]
     units: tuple[Unit, ...]
-    every: tuple[Unit, ...]
     source_bytes: int
     remarks: tuple[str, ...]
 
@@ -84,7 +82,6 @@ def plan_matrix(
         source=str(source),
         model="full" if offer.kind.name == "full" else "text",
         units=units if shard is None else shard_of(units, *shard),
-        every=units,
         source_bytes=sum(stored(tensor, prod(tensor.shape)) for p in parts for tensor in p.tensors.values()),
         remarks=remarks,
     )

@@ -4,6 +4,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -59,7 +60,8 @@ def build_matrix(
     beside = None if assistant is None else open_checkpoint(assistant, revision=assistant_revision)
     files.refuse(out / ".matrix", opened.root)
     roots = opened.root, None if beside is None else beside.root
-    matrix = plan_matrix(roots[0], model=model, assistant=roots[1], only=only, every=every, shard=shard)
+    plan = partial(plan_matrix, roots[0], model=model, assistant=roots[1])
+    matrix = plan(only=only, every=every, shard=shard)
     said = {
         "--model": None if matrix.model == "text" else matrix.model,
         "--assistant": assistant,
@@ -74,7 +76,12 @@ def build_matrix(
         find_license(opened.files, license).id,
     )
     making = Making(
-        out, matrix, Recipe(*roots, license, allow_missing, command), inputs, watch or (lambda event: None)
+        out,
+        matrix,
+        Recipe(*roots, license, allow_missing, command),
+        inputs,
+        lambda only: plan(only=only).units,
+        watch or (lambda event: None),
     )
     out.mkdir(parents=True, exist_ok=True)
     outcomes = tuple(_outcomes(making, replace, verify))
@@ -102,6 +109,7 @@ def _outcomes(making: Making, replacing: bool, verify: bool) -> Iterator[Outcome
     for unit in asked:
         if unit.folder in kept:
             making.know(unit, checked=verify)
+    making.look_around()
     costs = _costs(making, [unit for unit in asked if unit.folder not in kept])
     making.total = sum(costs.values())
     making.tell("planned", kept=sorted(kept), building=list(costs), bytes=making.total)
