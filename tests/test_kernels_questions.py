@@ -53,6 +53,7 @@ def test_answers_become_rows() -> None:
 
 
 def test_openvino_takes_what_its_table_says() -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed: pip install cabochon[openvino]")
     names = [("", "Attention"), ("", "TensorScatter"), (MICROSOFT, "MatMulBnb4"), (MICROSOFT, "FusedMatMul")]
     asked = [question for question in questions(names) if question.since <= 24]
     taken: dict[Any, bool] = {}

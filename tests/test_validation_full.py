@@ -36,7 +36,8 @@ How = Callable[[Path], object]
 def test_a_good_package(packages: Packages, source: str, target: str) -> None:
     verdict = validate(packages(source, target))
     assert not verdict.errors, verdict.findings
-    assert {f.severity for f in verdict.warnings} == set() or target == "cuda"
+    known = {"cuda": {"RUN002"}, "webgpu": {"RUN003"}}  # f32; the encoders' Loop, which runs on the CPU
+    assert {f.code for f in verdict.warnings} == known.get(target, set())
     assert {"PRT010", "PRT011", "PRT012", "PRT013", "HON026", "HON027", "HON028", "HON029", "HON030"} <= set(
         verdict.rules
     )

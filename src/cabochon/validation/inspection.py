@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
-from cabochon.dialects import TARGETS, Target
+from cabochon.dialects import CONVERSIONS, TARGETS, Target
 from cabochon.errors import PackageError
 from cabochon.evidence import activations
 from cabochon.kernels import PROVIDERS
@@ -165,9 +165,11 @@ def _fits(graphs: list[Graph], judged: tuple[Judged, ...]) -> Iterator[Fit]:
         yield Fit(
             name, found.provider, needs, tuple(_groups(found.falls_back)), tuple(_conditions(graphs, target))
         )
-    if OPENVINO not in {target.provider for target in known.values()}:
+    for conversion in CONVERSIONS.values():
         found = by_name[OPENVINO]
-        yield Fit("openvino-ir", OPENVINO, tuple(_groups(found.missing, found.wrong, found.refused)))
+        conditions = (conversion.condition,) if conversion.condition else ()
+        needs = _groups(found.missing, found.wrong, found.refused)
+        yield Fit(conversion.name, OPENVINO, tuple(needs), conditions=conditions)
 
 
 def _portable(target: Target) -> bool:
@@ -225,9 +227,8 @@ def _fits_converted(nets: list[Net], wrapped: bool) -> Iterator[Fit]:
     name = "openvino-epcontext" if wrapped else "openvino-ir"
     yield Fit(name, OPENVINO, tuple(needs))
     for target in TARGETS.values():
-        if target.name != name and target.provider in PROVIDERS and target.provider != OPENVINO:
-            need = f"an ONNX graph: `cabochon build SOURCE OUT --target {target.name}`"
-            yield Fit(target.name, target.provider, (need,))
+        need = f"an ONNX graph: `cabochon build SOURCE OUT --target {target.name}`"
+        yield Fit(target.name, target.provider, (need,))
 
 
 def _order(version: str) -> tuple[int, ...]:
