@@ -20,7 +20,7 @@ WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test mutations parity clients lint format bench wheel test-all-pythons clean
+.PHONY: help demo test mutations parity clients browser screenshot lint format bench wheel test-all-pythons clean
 
 help:  ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ demo: $(VENV)/ready  ## build, check and run the shipped miniature
 	@$(BIN)/cabochon demo
 
 test: $(VENV)/ready-test  ## every test that needs no torch
-	@$(PYTEST) $(WORKERS) -m "not parity and not clients" $(ARGS)
+	@$(PYTEST) $(WORKERS) -m "not parity and not clients and not browser" $(ARGS)
 
 mutations: $(VENV)/ready-test  ## mistakes made on purpose in our formulas, each of which must show (ARGS=--write: docs/mutations.md)
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m mutations $(ARGS)
@@ -40,6 +40,12 @@ parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live,
 
 clients: $(VENV)/ready-clients  ## the tests that run packages with onnx-genai and onnxruntime-genai
 	@$(PYTEST) $(WORKERS) -m clients $(call marked,clients)
+
+browser: $(VENV)/ready-test tests/browser/node_modules/ready  ## the tests of the page in headless Chromium (fetches it, and npm packages)
+	@$(PYTEST) -m browser $(or $(ARGS),tests/test_web_browser.py)
+
+screenshot: $(VENV)/ready-test tests/browser/node_modules/ready  ## docs/web.png, taken of the miniature pair
+	@PYTHONPATH=tests $(BIN)/python -m browser.screenshot docs/web.png
 
 lint: $(VENV)/ready-lint  ## ruff, pyright, the order of imports
 	@$(BIN)/ruff check -q .
@@ -67,6 +73,7 @@ test-all-pythons:  ## make test under every Python 3.11 to 3.13 on this machine
 
 clean:  ## remove what make made
 	@rm -rf .venv .venv-3.* build dist src/*.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	@rm -rf tests/browser/node_modules
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: what they stand for holds ready < ready-test < ready-lint; ready-parity adds torch, transformers, openvino;
@@ -97,4 +104,10 @@ $(VENV)/ready-parity: $(VENV)/ready-test
 $(VENV)/ready-clients: $(VENV)/ready-test
 	@echo "adding onnx-genai and onnxruntime-genai to $(VENV)"
 	@$(EXTRAS) clients | $(PIP) install -c constraints.txt -r /dev/stdin
+	@touch $@
+
+tests/browser/node_modules/ready: tests/browser/package-lock.json tests/browser/package.json
+	@tests/browser/needs
+	@echo "adding npm packages to tests/browser"
+	@npm ci --prefix tests/browser --no-progress --loglevel=error
 	@touch $@
