@@ -51,7 +51,7 @@ _MORE = {
         ),
         "HON",
     ),
-    **dict.fromkeys(("kernel_limits", "block_kernels"), "RUN"),
+    **dict.fromkeys(("kernel_limits", "block_kernels", "portable"), "RUN"),
     "block_values": "HYG",
     **dict.fromkeys(("openvino_ports", "openvino_claims", "contexts"), "OVN"),
     **dict.fromkeys(("drafter_behaviour", "media_behaviour"), "BEH"),
