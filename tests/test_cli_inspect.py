@@ -116,6 +116,12 @@ def test_words_and_exit_codes(packages: Packages) -> None:
     assert asked(out, "--provider", "CUDAExecutionProvider")[0] == 0
 
 
+def test_the_manual_shows_what_is_printed(packages: Packages) -> None:
+    manual = (Path(__file__).parents[1] / "docs" / "kernels.md").read_text()
+    _, said = asked(packages("tiny", "cuda", "f16"))
+    assert manual.split("```")[1].strip() in "\n".join(line.rstrip() for line in said.splitlines())
+
+
 def test_json_says_the_same(packages: Packages) -> None:
     code, said = asked(packages("tiny", "cuda", "f16"), "--json")
     found = json.loads(said)
