@@ -1,5 +1,6 @@
 """A graph of ONNX into OpenVINO's IR: read, told what the IR would forget, written, and every weight compared."""
 
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ __all__ = ["SECTION", "TARGET", "write_ir"]
 
 TARGET, SECTION = "openvino-ir", "cabochon"
 _PIECE = 4 << 20  # bytes
+_COUNTED = re.compile(r"[A-Za-z]+(_\d+)+")  # no weight is called so: its name has dots
 # OpenVINO's names of the types that weights have, by numpy's.
 _TYPES = {
     "bool": "boolean", "float16": "f16", "float32": "f32", "bfloat16": "bf16", "int4": "i4", "uint4": "u4",
@@ -40,6 +42,7 @@ def write_ir(graph: Graph, xml: Path, advance: Callable[[int], object], *, state
         if stateful:
             made_stateful(model)
         _inform(model, graph, stateful)
+        _name_nodes(model)
         library().save_model(model, xml, compress_to_fp16=False)
     _compare(made, xml, advance)
     if stateful:
@@ -72,6 +75,16 @@ def _name_ports(model: Any, ports: Ports) -> None:
             if name not in port.get_names():
                 raise PackageError(f"OpenVINO calls the port {sorted(port.get_names())}", at=name)
             port.get_tensor().set_names({name})
+
+
+def _name_nodes(model: Any) -> None:
+    """Those without a name of their own are called after a counter of the process: it becomes their place in the graph,
+    so that every conversion gives the same bytes."""
+    for i, node in enumerate(model.get_ordered_ops()):
+        if _COUNTED.fullmatch(node.get_friendly_name()):
+            node.set_friendly_name(f"{node.get_type_name()}.{i}")
+        if hasattr(node, "get_function"):  # the body of a loop
+            _name_nodes(node.get_function())
 
 
 def _inform(model: Any, graph: Graph, stateful: bool) -> None:
