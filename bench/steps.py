@@ -30,11 +30,11 @@ class Decoder(Protocol):
 class Ours:
     """A package in cabochon's runtime: chunks of 512, sliding caches cut to the window, logits of the last token."""
 
-    def __init__(self, package: str, threads: int) -> None:
+    def __init__(self, package: str, threads: int, **options: Any) -> None:
         import cabochon
         from cabochon.runtime.state import State
 
-        self.model = cabochon.load(package, threads=threads, provider="cpu")
+        self.model = cabochon.load(package, threads=threads, **{"provider": "cpu", **options})
         self._empty: Callable[[], State] = lambda: State(self.model.session, self.model.eviction)
         self.about = self.model.session.metadata["cabochon.precision"]
         self.forget()

@@ -37,8 +37,10 @@ def identity(package: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
 
     Those of the components where the package has several and none in its root.
     """
-    found = sorted([*package.glob("model.onnx*"), *package.glob("*.safetensors")])
-    found = found or sorted([*package.glob("*/model.onnx"), *package.glob("*/*.data")])
+    own = "model.onnx*", "openvino_model.*", "*.safetensors"
+    inner = "*/model.onnx", "*/*.data*", "*/openvino_model.*"
+    found = sorted(path for each in own for path in package.glob(each))
+    found = found or sorted(path for each in inner for path in package.glob(each))
     return {
         "target": metadata.get("cabochon.target"),
         "precision": metadata.get("cabochon.precision"),

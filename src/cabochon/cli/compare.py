@@ -9,7 +9,10 @@ from cabochon.cli.options import AsJson, Threads
 from cabochon.cli.output import print_json, print_table, size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cabochon.parity import Comparison
+    from cabochon.parity.comparison import Pair
 
 __all__ = ["compare"]
 
@@ -42,7 +45,14 @@ def print_comparison(found: "Comparison") -> None:
     if differing:
         print()
         print_table(("differs", "a", "b"), [(name, str(a), str(b)) for name, (a, b) in differing.items()])
-    print()
+    print_pairs(found.ran, found.pairs)
+    if found.usual:
+        print_pairs(found.ran_usually, found.usual)
+
+
+def print_pairs(ran: "Sequence[str]", pairs: "Sequence[Pair]") -> None:
+    """What ran both, and figures by prompt."""
+    print(f"\na: {ran[0]}\nb: {ran[1]}")
     print_table(
         ("prompt", "relative difference>", "least cosine>", "same top-1>", "same greedy tokens>"),
         [
@@ -53,6 +63,6 @@ def print_comparison(found: "Comparison") -> None:
                 f"{p.agreement:.1%}",
                 f"{p.equal_tokens} of {p.new_tokens}",
             )
-            for p in found.pairs
+            for p in pairs
         ],
     )

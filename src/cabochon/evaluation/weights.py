@@ -1,10 +1,15 @@
 """What the weights of a package take, and how many there are: read off its graphs, not off its promises."""
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cabochon.runtime.folder import graph_file
+from cabochon.runtime.properties import IR
+from cabochon.validation.net import read_net
 
 if TYPE_CHECKING:
     import onnx
@@ -32,6 +37,9 @@ class Weights:
 
 def weigh(package: Path) -> Weights:
     """The weights of a package on disk. Of quantized ones provenance.json says how many parameters they hold."""
+    graphs = [graph_file(folder) for folder in (package, *sorted(package.iterdir()))]
+    if any(graph is not None and graph.suffix == IR for graph in graphs):
+        return _weigh_ir([g for g in graphs if g is not None and g.parent != package / "target"], package)
     ranges: dict[tuple[int, int, int], tuple[int, bool, int]] = {}
     for graph in [package / "model.onnx", *sorted(package.glob("*/model.onnx"))]:
         if graph.is_file() and graph.parent != package / "target":  # of a pair, a package of its own
@@ -39,6 +47,17 @@ def weigh(package: Path) -> Weights:
     floats = all(is_float for _, is_float, _ in ranges.values())
     known = sum(elements for _, _, elements in ranges.values()) if floats else _stated(package)
     return Weights(sum(nbytes for nbytes, _, _ in ranges.values()), known)
+
+
+def _weigh_ir(graphs: Sequence[Path], package: Path) -> Weights:
+    """Of OpenVINO's IR: the constants that are named as weights are. Two graphs have nothing in common."""
+    found = [(graph, c) for graph in graphs for c in read_net(graph.parent, graph.name).constants]
+    weights = {
+        (graph, c.offset): c for graph, c in found if c.layer.startswith(("model.", "lm_head."))
+    }.values()
+    floats = all(c.dtype in ("f32", "f16", "bf16") for c in weights)
+    known = sum(math.prod(c.shape) for c in weights) if floats else _stated(package)
+    return Weights(sum(c.nbytes for c in weights), known)
 
 
 def _ranges(graph: Path) -> Iterator[tuple[tuple[int, int, int], tuple[int, bool, int]]]:

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,10 @@ from cabochon.parity.measures import apart
 from cabochon.parity.prompts import Prompt, prompts
 from cabochon.parity.quality import alike
 from cabochon.parity.subject import Subject
-from cabochon.parity.widened import is_full, read_graph, widen, widen_full
+from cabochon.parity.widened import is_full, read_graph, read_properties, widen, widen_full
+from cabochon.runtime.folder import decoder_file, graph_file
+from cabochon.runtime.properties import IR
+from cabochon.validation.net import read_net
 
 if TYPE_CHECKING:
     from cabochon.parity.whole import Whole
@@ -44,12 +47,19 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Pairs (a, b): bytes by file; ports and metadata where they differ; figures by prompt."""
+    """Pairs (a, b): bytes by file; ports and metadata where they differ; what ran each; figures by prompt.
+
+    OpenVINO's IR is compared with nothing rounded on either side (`pairs`), and as both run by themselves, faster:
+    `usual`, with what `ran_usually`. Both are empty where neither is such a package.
+    """
 
     sizes: Mapping[str, tuple[int | None, int | None]]
     ports: Mapping[str, tuple[Any, Any]]
     metadata: Mapping[str, tuple[str | None, str | None]]
+    ran: tuple[str, str]
     pairs: tuple[Pair, ...]
+    ran_usually: tuple[str, ...] = ()
+    usual: tuple[Pair, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The comparison as plain data, for `--json`."""
@@ -69,21 +79,37 @@ def compare(
     if is_full(a) != is_full(b):
         raise ParityError("one is a full package, the other is not; expected two of a kind", at=f"{a}, {b}")
     with tempfile.TemporaryDirectory(prefix="cabochon-compare-", dir=scratch) as place:
-        first, second = (_subject(p, Path(place) / name, threads) for p, name in ((a, "a"), (b, "b")))
+        placed = (a, Path(place) / "a"), (b, Path(place) / "b")
+        ir = any(_is_ir(package) for package in (a, b))
+        first, second = (_subject(p, at, threads, exact=ir) for p, at in placed)
         if first.vocabulary != second.vocabulary:
             raise ParityError(
                 f"vocabularies of {first.vocabulary} and {second.vocabulary} entries; they must be equal",
                 at=f"{a}, {b}",
             )
         asked = [p for p in _asked(a, b, second.vocabulary) if p.generates]
-        pairs = tuple(_pair(prompt, first, second) for prompt in asked)
+        ran, pairs = _answers(first, second, asked)
+        del first, second
+        usually: tuple[tuple[str, ...], tuple[Pair, ...]] = (), ()
+        if ir:
+            usually = _answers(*(_subject(p, at, threads, usual=True) for p, at in placed), asked)
     described = _described(a), _described(b)
     return Comparison(
         sizes=_both(_sizes(a), _sizes(b)),
         ports=_differing(described[0][0], described[1][0]),
         metadata=_differing(described[0][1], described[1][1]),
+        ran=ran,
         pairs=pairs,
+        ran_usually=usually[0],
+        usual=usually[1],
     )
+
+
+def _answers(
+    a: "Subject | Whole", b: "Subject | Whole", asked: Sequence[Prompt]
+) -> tuple[tuple[str, str], tuple[Pair, ...]]:
+    """What ran both, and what they answered."""
+    return (a.how, b.how), tuple(_pair(prompt, a, b) for prompt in asked)
 
 
 def _pair(prompt: Prompt, a: "Subject | Whole", b: "Subject | Whole") -> Pair:
@@ -99,13 +125,24 @@ def _pair(prompt: Prompt, a: "Subject | Whole", b: "Subject | Whole") -> Pair:
     )
 
 
-def _subject(package: Path, place: Path, threads: int | None) -> "Subject | Whole":
-    halves = activations(_properties(_graphs(package)[0])) == "bf16"
+def _is_ir(package: Path) -> bool:
+    graph = decoder_file(package)
+    return graph is not None and graph.suffix == IR
+
+
+def _subject(
+    package: Path, place: Path, threads: int | None, *, exact: bool = False, usual: bool = False
+) -> "Subject | Whole":
+    """`usual`: an IR with the settings that OpenVINO has by itself."""
+    settings = {} if usual else None
+    halves = activations(_properties(_graphs(package)[0])) == "bf16" and not _is_ir(package)
     if is_full(package):
         from cabochon.parity.whole import Whole
 
-        return Whole(widen_full(package, place) if halves else package, threads=threads)
-    return Subject.open(widen(package, place) if halves else package / "model.onnx", threads=threads)
+        ours = widen_full(package, place) if halves and not place.exists() else place if halves else package
+        return Whole(ours, threads=threads, settings=settings, exact=exact)
+    own = widen(package, place) if halves else graph_file(package) or package / "model.onnx"
+    return Subject.open(own, threads=threads, settings=settings, exact=exact)
 
 
 def _asked(a: Path, b: Path, vocabulary: int) -> list[Prompt]:
@@ -127,12 +164,12 @@ def _graphs(package: Path) -> list[Path]:
     """The folders of a package's graphs, the decoder's first."""
     if not is_full(package):
         return [package]
-    others = (path.parent for path in sorted(package.glob("*/model.onnx")))
+    others = (folder for folder in sorted(package.iterdir()) if graph_file(folder) is not None)
     return [package / "decoder", *(folder for folder in others if folder.name != "decoder")]
 
 
 def _properties(folder: Path) -> dict[str, str]:
-    return {item.key: item.value for item in read_graph(folder).metadata_props}
+    return read_properties(folder)
 
 
 def _described(package: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -149,12 +186,23 @@ def _described(package: Path) -> tuple[dict[str, Any], dict[str, str]]:
 def _ports(folder: Path) -> dict[str, tuple[str, list[Any]]]:
     from onnx import TensorProto
 
+    file = graph_file(folder)
+    if file is not None and file.suffix == IR:
+        ports = read_net(folder, file.name).ports
+        return {
+            p.name: (_spelled(p.dtype), list(p.shape)) for p in {**ports.inputs, **ports.outputs}.values()
+        }
     graph, found = read_graph(folder).graph, {}
     for port in [*graph.input, *graph.output]:
         tensor = port.type.tensor_type
         shape = [d.dim_param or d.dim_value for d in tensor.shape.dim]
         found[port.name] = (TensorProto.DataType.Name(tensor.elem_type).lower(), shape)
     return found
+
+
+def _spelled(dtype: str) -> str:
+    """As ONNX spells it."""
+    return {"float32": "float"}.get(dtype, dtype)
 
 
 def _sizes(package: Path) -> dict[str, int]:

@@ -1,14 +1,17 @@
 """A full package at work: our processors and our runtime, from text and media to tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cabochon.parity.exhibits import RATE, played
 from cabochon.parity.prompts import Prompt
-from cabochon.parity.widened import exactly
+from cabochon.parity.subject import runtime_of
+from cabochon.parity.widened import ACCURACY, exactly
+from cabochon.runtime.folder import decoder_file
+from cabochon.runtime.properties import IR
 
 if TYPE_CHECKING:
     from cabochon.runtime import Model
@@ -33,12 +36,33 @@ def tokens(model: "Model", prompt: Prompt) -> list[int]:
 class Whole:
     """A package in the runtime. Ids are those it makes itself, with features in the place of placeholders."""
 
-    def __init__(self, package: Path, *, threads: int | None = None) -> None:
-        """Raises what `cabochon.load` raises."""
+    def __init__(
+        self,
+        package: Path,
+        *,
+        threads: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        exact: bool = False,
+    ) -> None:
+        """`settings`, `exact`: see `Subject.open`. Raises what `cabochon.load` raises."""
         from cabochon.runtime import load
 
-        options = exactly(package / "decoder" / "model.onnx")
-        self._model: Model = load(package, threads=threads, provider="cpu", session_options=options)
+        graph = decoder_file(package)
+        if graph is not None and graph.suffix == IR:
+            from cabochon.runtime.openvino_graph import EXACT
+
+            options: dict[str, Any] = {"provider_options": EXACT if settings is None else settings}
+        else:
+            options = {
+                "provider": "cpu",
+                "session_options": (exactly(graph) if graph else {}) | ({ACCURACY: "0"} if exact else {}),
+            }
+        self._model: Model = load(package, threads=threads, **options)
+
+    @property
+    def how(self) -> str:
+        """What runs it, and what it was asked for."""
+        return runtime_of(self._model.session.provider, self._model.session.settings)
 
     @property
     def vocabulary(self) -> int:

@@ -16,8 +16,20 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from cabochon.errors import ParityError
+from cabochon.runtime.folder import graph_file
+from cabochon.runtime.ports import PREFIX
+from cabochon.runtime.properties import IR, said
 
-__all__ = ["exactly", "is_drafter", "is_full", "read_graph", "widen", "widen_full", "widen_pair"]
+__all__ = [
+    "exactly",
+    "is_drafter",
+    "is_full",
+    "read_graph",
+    "read_properties",
+    "widen",
+    "widen_full",
+    "widen_pair",
+]
 
 BLOCK = 1 << 22  # elements
 ALIGNMENT = 4096
@@ -40,7 +52,15 @@ def read_graph(package: Path, name: str = "model.onnx") -> Any:
 
 def is_drafter(package: Path) -> bool:
     """True for a drafter, alone or in a pair. Raises ParityError for what is no package."""
-    return any((p.key, p.value) == ("cabochon.model", "drafter") for p in read_graph(package).metadata_props)
+    return read_properties(package).get("cabochon.model") == "drafter"
+
+
+def read_properties(package: Path) -> dict[str, str]:
+    """The metadata properties of the graph in a folder. Raises ParityError for what is no package."""
+    file = graph_file(package)
+    if file is not None and file.suffix == IR:
+        return {PREFIX + key: value for key, value in said(file).items() if key != "axes"}
+    return {item.key: item.value for item in read_graph(package).metadata_props}
 
 
 def widen(package: Path, folder: Path, name: str = "model.onnx") -> Path:
@@ -82,7 +102,7 @@ def widen_pair(pair: Path, folder: Path) -> Path:
 
 def is_full(package: Path) -> bool:
     """True for a package of several components, each in a folder of its own."""
-    return (package / "decoder" / "model.onnx").is_file()
+    return graph_file(package / "decoder") is not None
 
 
 def widen_full(package: Path, folder: Path) -> Path:

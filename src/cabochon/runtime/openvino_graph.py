@@ -25,6 +25,7 @@ EXACT = {
 DEVICE = "CPU"
 NAMES = ("openvino", "openvinoexecutionprovider")
 OPTIONS = ("threads", "provider", "provider_options", "session_options")
+REMEDY = "check the files with `sha256sum -c SHA256SUMS`, or convert the package again"
 OWN = ("axes", "stateful")  # properties that say how the IR is to be read, and ask nothing of a caller
 TYPES = {
     "f32": "tensor(float)",
@@ -68,13 +69,14 @@ class OpenVinoGraph:
         _refuse_others(given["provider"], given["session_options"])
         self._ov = library()
         properties = said(path)
-        self._compiled = _compiled(self._ov, path, given["threads"], given["provider_options"] or {})
-        self._request = self._compiled.create_infer_request()
         self.provider = named(self._ov)
         self.metadata = {PREFIX + key: value for key, value in properties.items() if key not in OWN}
+        model = _read(self._ov, path)
         axes = read_axes(properties.get("axes"), path)
-        self._own_inputs = dict(_ports(self._compiled.inputs, axes, path))
-        self._own_outputs = dict(_ports(self._compiled.outputs, axes, path))
+        self._own_inputs = dict(_ports(model.inputs, axes, path))
+        self._own_outputs = dict(_ports(model.outputs, axes, path))
+        self._compiled = _compiled(self._ov, path, model, given["threads"], given["provider_options"] or {})
+        self._request = self._compiled.create_infer_request()
         stateful = properties.get("stateful") == "true"
         self._variables = self._states(axes, path) if stateful else dict[str, Variable]()
         self.device = "request" if stateful else "cpu"
@@ -220,19 +222,27 @@ def _refuse_others(provider: str | None, session_options: Any) -> None:
         )
 
 
-def _compiled(ov: Any, path: Path, threads: int | None, options: Mapping[str, Any]) -> Any:
+def _read(ov: Any, path: Path) -> Any:
+    try:
+        return ov.Core().read_model(path)
+    except RuntimeError as error:
+        raise PackageError(
+            f"{named(ov)} cannot read it: {_reason(error)}", at=str(path), remedy=REMEDY
+        ) from error
+
+
+def _compiled(ov: Any, path: Path, model: Any, threads: int | None, options: Mapping[str, Any]) -> Any:
     if threads is not None:
         options = {"INFERENCE_NUM_THREADS": threads, **options}
-    at, remedy = str(path), "check the files with `sha256sum -c SHA256SUMS`, or convert the package again"
     try:
-        model = ov.Core().read_model(path)
-        at, remedy = (
-            ("provider_options", "give names and values that OpenVINO knows") if options else (at, remedy)
-        )
         return ov.Core().compile_model(model, DEVICE, dict(options))
     except RuntimeError as error:
-        kind = RequestError if at == "provider_options" and "property" in str(error) else PackageError
-        raise kind(f"{named(ov)} refuses it: {_reason(error)}", at=at, remedy=remedy) from error
+        said = f"{named(ov)} refuses it: {_reason(error)}"
+        if "property" in said:
+            raise RequestError(
+                said, at="provider_options", remedy="give names and values that OpenVINO knows"
+            ) from error
+        raise PackageError(said, at=str(path), remedy=REMEDY) from error
 
 
 def _reason(error: Exception) -> str:
