@@ -1,4 +1,4 @@
-"""The picture of docs/web.md: `python -m browser.screenshot PATH`, of a chat with the shipped miniature and its drafter."""
+"""The picture of docs/web.md: `python -m browser.screenshot PATH` chats with the shipped miniature and its drafter."""
 
 import sys
 import tempfile
@@ -10,8 +10,8 @@ from browser.driven import NODE_MODULES, Browser
 from cabochon.web import assemble, open_server
 
 MINIATURE = Path(cabochon.__file__).parent / "demo" / "miniature"
-SAYS = "Tell me a story about a small fox."
-SIZE = {"width": 860, "height": 900}
+SAYS = ("Hello", "Repeat: In the beginning God created the heaven and the earth.")
+SIZE = {"width": 860, "height": 860}
 
 
 def take(path: Path) -> None:
@@ -36,9 +36,11 @@ def photograph(url: str, path: Path) -> None:
     page.wait("!document.querySelector('#conversation').hidden", 300)
     page.evaluate("document.querySelector('#greedy').checked = true")
     page.evaluate("document.querySelector('#maxNewTokens').value = 60")
-    page.fill("#prompt", SAYS)
-    page.press("#prompt", "Enter")
-    page.wait("document.querySelector('#speed').textContent.includes('a second')", 600)
+    for count, message in enumerate(SAYS, 1):
+        page.fill("#prompt", message)
+        page.press("#prompt", "Enter")
+        page.wait(f"document.querySelectorAll('article[class=assistant]').length === {count}")
+        page.wait("!document.querySelector('#send').disabled", 600)
     page.wait("/measured\\)|does not say/.test(document.querySelector('#memory').textContent)", 120)
     page.screenshot(path)
     browser.close()
