@@ -3,7 +3,10 @@
  * was right. So an answer is the same whoever proposes, and proposals only say how many tokens one step yields.
  */
 
-/** Below this share of the largest logit two ways to sum may tell leaders apart otherwise; measured, docs/web.md. */
+/**
+ * A step of several tokens sums attention in another order than a step of one. Over 24 tokens in steps of 4 logits came
+ * 2.2e-6 of the largest one apart in wasm, and 1.3e-6 with WebGPU on SwiftShader; this is 14 times as much.
+ */
 const RESOLUTION = 2 ** -15;
 
 /** How many drafts, from the first on, are what was drawn. */
