@@ -102,7 +102,7 @@ async function showMemory() {
   if (!model) return;
   const held = await model.memory();
   element("memory").textContent = words.memory(held);
-  const taken = await heap(); // a browser may take half a minute
+  const taken = await heap(); // a browser may take a minute
   element("memory").textContent = words.memory(held, taken);
 }
 

@@ -29,14 +29,14 @@ export function drafted(/** @type {import("./engine/generation.js").Generation} 
 }
 
 /**
- * What is known of memory. `taken` is that of scripts and WebAssembly: bytes, null where the browser does not say,
- * undefined as long as it measures.
+ * What is known of memory. `taken` is what the browser counts for the page and its worker: bytes, null where it does
+ * not say, undefined as long as it measures.
  */
 export function memory(/** @type {{device: string, weights: number, caches: number}} */ { device, weights, caches }, /** @type {number | null | undefined} */ taken = undefined) {
   const where = device === "webgpu" ? "on the GPU" : "in WebAssembly";
   const held = `weights ${bytes(weights)} and caches ${bytes(caches)} ${where} (counted)`;
-  if (taken === undefined) return `${held}; measuring what scripts and WebAssembly take ...`;
-  return taken === null ? `${held}; this browser does not say what scripts take` : `${held}; scripts and WebAssembly together ${bytes(taken)} (measured)`;
+  if (taken === undefined) return `${held}; the browser measures what scripts take ...`;
+  return taken === null ? `${held}; this browser does not say what scripts take` : `${held}; scripts ${bytes(taken)} (measured by the browser)`;
 }
 
 /** Why an answer ended, where that is worth saying. */

@@ -115,7 +115,7 @@ export class RemoteModel {
   }
 }
 
-/** Bytes of this page's scripts and workers, WebAssembly included; null where the browser does not say. Takes a while. */
+/** Bytes that the browser counts for this page and its workers; null where it does not say. Takes up to a minute. */
 export async function heap() {
   const measured = /** @type {any} */ (performance).measureUserAgentSpecificMemory;
   if (!self.crossOriginIsolated || !measured) return null;
