@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ import checkpoints
 import oracle
 from cabochon.checkpoint import Tensor, open_checkpoint
 from cabochon.dialects import TARGETS
+from cabochon.gemma4 import audio
 from cabochon.gemma4.audio import audio_encoder, tower
 from cabochon.gemma4.audio_config import AudioConfig, read_audio_config
 from cabochon.gemma4.audio_names import audio_shapes
@@ -102,17 +104,25 @@ class Encoder:
 
     def __init__(self, folder: Path, target: str, precision: str = "f32") -> None:
         config, width = configured(folder)
-        tensors = dict(open_checkpoint(folder).tensors)
-        self.whole = session(traced(config, width, tensors, target, precision))
-        self.tower = session(traced_tower(folder, target, precision))
+        g = TARGETS[target].drafter_dialect("audio_encoder")
+        w = Scope(g, open_checkpoint(folder).tensors, PRECISIONS[precision])
+        given = list[Any]()  # what the tower gives: a graph of its own for that would take as long again
+        with patch.object(audio, "tower", lambda *how: given.extend(tower(*how)) or tuple(given)):
+            audio_encoder(g, w, config, width)
+        g.output("hidden", given[0], "clips", "frames", config.output)
+        g.output("real", given[1], "clips", "frames")
+        self.whole = session(g.model({}))
 
     def run(self, features: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Rows of all clips [tokens, width] of features [clips, time, mels]."""
-        return self.whole.run(None, {"input_features": features, "input_features_mask": mask})[0]
+        fed = {"input_features": features, "input_features_mask": mask}
+        return self.whole.run(["audio_features"], fed)[0]
 
     def hidden(self, features: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the tower alone says of every frame, and which are real."""
-        return self.tower.run(None, {"input_features": features, "input_features_mask": mask})
+        fed = {"input_features": features, "input_features_mask": mask}
+        hidden, real = self.whole.run(["hidden", "real"], fed)
+        return hidden, real
 
 
 class Truth:
