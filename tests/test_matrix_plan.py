@@ -1,5 +1,6 @@
 """Which variants there are, what they share, and how they are split over machines."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -154,3 +155,14 @@ def test_what_cannot_be_planned() -> None:
 def test_what_a_target_cannot_carry_is_refused_by_itself(tmp_path: Path) -> None:
     planned = {unit.folder: unit.refused for unit in plan_matrix(TINY / "moe").units}
     assert all("mixture" in reason or "expert" in reason for reason in planned.values()), planned
+
+
+def test_the_recipe_for_ray_names_what_there_is() -> None:
+    """It was run by hand, with a release that the docs name: ray is no dependency of the tests."""
+    text = (TESTS.parent / "docs" / "matrix.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert (
+        compile(code, "docs/matrix.md", "exec")
+        and "from cabochon.matrix import build_matrix, plan_matrix" in code
+    )
+    assert text.count(": built, ") == len(chosen()) and re.search(r"ray \d+\.\d+\.\d+ from PyPI", text)
