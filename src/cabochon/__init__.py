@@ -67,17 +67,15 @@ def build(
     A package of "openvino-ir" or "openvino-epcontext" is built for onnx-standard and converted, as
     `cabochon.openvino.build_converted` says; of the former the decoder may be `stateful`. Raises what these raise.
     """
+    # as __getattr__ does: an import statement would count as one by every room that asks for the version
     if target.startswith("openvino-"):
-        from .openvino import build_converted
-
-        return build_converted(fspath(source), fspath(out), target=target, stateful=stateful, **options)
+        make = import_module(".openvino", __name__).build_converted
+        return make(fspath(source), fspath(out), target=target, stateful=stateful, **options)
     if stateful:
-        from .errors import TargetError
-
-        raise TargetError(f"stateful is asked for {target!r}; packages of openvino-ir alone can be")
-    from .package import build
-
-    return build(fspath(source), fspath(out), target=target, **options)
+        raise import_module(".errors", __name__).TargetError(
+            f"stateful is asked for {target!r}; packages of openvino-ir alone can be"
+        )
+    return import_module(".package", __name__).build(fspath(source), fspath(out), target=target, **options)
 
 
 def __getattr__(name: str) -> Any:
