@@ -175,10 +175,14 @@ def drawn(proposer: Proposer) -> tuple[np.ndarray, int]:
     return counts, accepted
 
 
+FIXED = np.log(np.array([[1, 1, 8]] * 3) / 10)  # whatever came before
+
+
 @pytest.mark.parametrize(
-    "table", [TABLE, Q, np.log(np.array([[1, 1, 8]] * 3) / 10)], ids=["right", "wrong", "fixed"]
+    ("table", "pick"),
+    [(TABLE, shared), (Q, shared), (FIXED, shared), (Q, likeliest), (Q, own_noise)],
+    ids=["right", "wrong", "fixed", "likeliest", "own noise"],
 )
-@pytest.mark.parametrize("pick", [shared, likeliest, own_noise])
 def test_sampled_answers_follow_the_models_distribution(table: np.ndarray, pick: Any):
     """Chi-square against the exact distribution, with drafters good and bad."""
     counts, accepted = drawn(Drawing(table, pick))
