@@ -2,9 +2,9 @@
 
     python -m bench.openvino --package DIR [--ir DIR] [--stateful DIR]     # what is not there is converted from DIR
 
-`DIR` is a package of onnx-standard. Each side is a process of its own with as many threads, and they are asked one after
-the other in each round. `exact` is OpenVINO with INFERENCE_PRECISION_HINT f32 and dynamic quantization off, `fast` as it
-is by itself: both with our runtime and its caches, as onnxruntime is.
+`DIR` is a package of onnx-standard. Each side is a process of its own with as many threads, and they are asked one
+after the other in each round. `exact` is OpenVINO with INFERENCE_PRECISION_HINT f32 and no dynamic quantization, `fast`
+as it is by itself: both with our runtime and its caches, as onnxruntime is.
 """
 
 import argparse

@@ -32,6 +32,7 @@ class Built:
     floats: str
     weights: Dequantized
     what: str = "package"
+    runtime: str | None = None  # "OpenVINO" for its IR; None for ONNX graphs, which onnxruntime runs
 
     @property
     def quantized(self) -> bool:
@@ -62,6 +63,11 @@ class Built:
     @property
     def direct(self) -> str:
         """How the package itself is run."""
+        if self.runtime:
+            from cabochon.runtime.openvino_graph import EXACT, library, named
+
+            asked = ", ".join(f"{name} {value}" for name, value in EXACT.items())
+            return f"the {self.what} itself on {named(library())}, asked for {asked}"
         return DIRECT.format(what=self.what)
 
     @property

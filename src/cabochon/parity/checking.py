@@ -10,6 +10,7 @@ from cabochon.errors import ParityError
 from cabochon.evidence import identity, versions, write
 from cabochon.parity import reports
 from cabochon.parity.built import Built, built
+from cabochon.parity.dequantized import Dequantized
 from cabochon.parity.evidence import Evidence, Verdict
 from cabochon.parity.levels import STRICT, Compared, Trial, halves, run
 from cabochon.parity.prompts import Prompt, prompts
@@ -17,11 +18,15 @@ from cabochon.parity.quality_reports import quantized
 from cabochon.parity.ranges import measure
 from cabochon.parity.reference import Answer, Recording, record
 from cabochon.parity.subject import Subject
-from cabochon.parity.widened import is_drafter, is_full, read_graph, widen
+from cabochon.parity.widened import is_drafter, is_full, read_graph, read_properties, widen
+from cabochon.runtime.folder import graph_file
+from cabochon.runtime.properties import IR
+from cabochon.validation.net import read_net
 
 __all__ = ["check"]
 
 NEW_TOKENS = 32
+FROM = "compare it with the package it was converted from: cabochon compare IR PACKAGE"
 
 
 def check(
@@ -52,6 +57,12 @@ def check(
     package = Path(package)
     full = is_full(package)
     drafter = not full and is_drafter(package)
+    if (full or drafter) and not (package / ("decoder" if full else ".") / "model.onnx").is_file():
+        raise ParityError(
+            "is OpenVINO's IR of a whole model or a drafter; such packages of text are compared with a checkpoint",
+            at=str(package),
+            remedy=FROM,
+        )
     if drafter and (assistant is None or source is None or known):
         raise ParityError(
             "a drafter is compared with two checkpoints, and with no published answers",
@@ -92,7 +103,7 @@ def _check(
     place: Path,
     progress: Callable[[str], None],
 ) -> Evidence:
-    how = built(metadata, package / "model.onnx")
+    how = _built(package, metadata)
     asked = _prompts(package, metadata, checkpoint.config)
     originals: Mapping[str, Answer] = {}
     more: dict[str, Any] = {}
@@ -115,12 +126,12 @@ def _check(
         "package": identity(package, metadata),
         "source": {"id": checkpoint.id, "revision": checkpoint.revision},
         "reference": dict(recording.identity),
-        "versions": versions("torch", "transformers"),
+        "versions": versions("torch", "transformers", *(["openvino"] if how.runtime else [])),
     }
     verdicts = list(_written(package, results, facts))
     if how.quantized:
         verdicts += quantized(package, recording.differences, reports.qualities(results), facts)
-    if how.floats == "f16":
+    if how.floats == "f16" and how.runtime is None:
         progress("f16 range")
         verdicts.append(_range(package, place / "twin", asked, threads, facts))
     return Evidence(package, tuple(verdicts))
@@ -155,14 +166,12 @@ def _range(
 
 def _matching(package: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """The metadata of a package whose outputs have the sizes of this checkpoint; ParityError for any other."""
-    model = read_graph(package)
-    metadata = {item.key: item.value for item in model.metadata_props}
+    metadata, found = read_properties(package), _last_axes(package)
     text = config.get("text_config", config)
     expected = {
         "logits": text["vocab_size"],
         f"hidden_states.{text['num_hidden_layers'] - 1}": text["hidden_size"],
     }
-    found = {port.name: port.type.tensor_type.shape.dim[-1].dim_value for port in model.graph.output}
     for name, size in expected.items():
         if found.get(name) != size:
             raise ParityError(
@@ -171,6 +180,29 @@ def _matching(package: Path, config: Mapping[str, Any]) -> dict[str, str]:
                 remedy="name the checkpoint this package was built from",
             )
     return metadata
+
+
+def _last_axes(package: Path) -> dict[str, Any]:
+    """The sizes of the last axes of a decoder's outputs."""
+    file = graph_file(package)
+    if file is not None and file.suffix == IR:
+        return {port.name: port.shape[-1] for port in read_net(package, file.name).ports.outputs.values()}
+    outputs = read_graph(package).graph.output
+    return {port.name: port.type.tensor_type.shape.dim[-1].dim_value for port in outputs}
+
+
+def _built(package: Path, metadata: Mapping[str, str]) -> Built:
+    file = graph_file(package)
+    if file is None or file.suffix != IR:
+        return built(metadata, package / "model.onnx")
+    floats = metadata.get("cabochon.precision", "")
+    if floats not in ("f32", "f16"):
+        raise ParityError(
+            f"is OpenVINO's IR in {floats}; such packages are compared with a checkpoint in f32 and f16",
+            at=str(package),
+            remedy=FROM,
+        )
+    return Built(floats, Dequantized(), runtime="OpenVINO")
 
 
 def _prompts(package: Path, metadata: Mapping[str, str], config: Mapping[str, Any]) -> list[Prompt]:
@@ -188,8 +220,12 @@ def _trials(
     package: Path, how: Built, recording: Recording, place: Path
 ) -> Iterator[tuple[Path, list[Trial]]]:
     """The graphs to run, each with its trials: the package itself where a CPU can, its f32 twin where that rounds."""
+    graph = graph_file(package) or package / "model.onnx"
+    if how.runtime and how.own != "f32":
+        yield graph, [halves(how.direct, how.own, recording.answers[how.own], recording.answers["f32"])]
+        return
     if how.own == "f32" and not how.rough:
-        yield package / "model.onnx", [Trial(how.direct, "f32", STRICT, STRICT)]
+        yield graph, [Trial(how.direct, "f32", STRICT, STRICT)]
         return
     if how.rough:
         yield package / "model.onnx", [Trial(how.direct, "f32")]
