@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import cabochon
-from cabochon.openvino import convert
 from drafters import random_drafter
 from full_graphs import random_full
 
@@ -36,6 +35,8 @@ PACKAGES = {
 
 def made(folder: Path) -> dict[str, Path]:
     """The packages, below `folder`."""
+    from cabochon.openvino import convert
+
     whole = random_full(folder / "whole", text=TEXT, vision=LAYERS, without=["audio_config"])
     layers = ["sliding_attention", "full_attention"]
     small = {"num_hidden_layers": 2, "num_kv_shared_layers": 2, "layer_types": layers}

@@ -53,7 +53,7 @@ _MORE = {
     ),
     **dict.fromkeys(("kernel_limits", "block_kernels", "portable"), "RUN"),
     "block_values": "HYG",
-    **dict.fromkeys(("openvino_ports", "openvino_claims", "contexts"), "OVN"),
+    **dict.fromkeys(("openvino_ports", "openvino_claims", "contexts", "openvino_behaviour"), "OVN"),
     **dict.fromkeys(("drafter_behaviour", "media_behaviour"), "BEH"),
 }
 MODULES = {module: family for family, module in FAMILIES.items()} | _MORE
