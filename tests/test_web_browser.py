@@ -15,7 +15,7 @@ import pytest
 import cabochon
 from browser.driven import NODE_MODULES, Browser, Page
 from cabochon.web import Site, assemble, open_server, write
-from packages import Packages, alone
+from packages import TINY, Packages, alone
 
 pytestmark = pytest.mark.browser
 
@@ -92,7 +92,7 @@ class Stand:
         manifest = f"{self.address(package)}web.json"
         asked = {
             "manifest": manifest,
-            "how": {"device": device},
+            "device": device,
             "prompt": PROMPT,
             "options": spelled(options),
         }
@@ -113,13 +113,12 @@ def stand(packages: Packages) -> Generator[Stand]:
 
 @pytest.fixture(scope="session")
 def in_blocks(packages: Packages) -> Path:
-    """A text model with weights in blocks of 4 bits, and nothing in it that needs shader-f16."""
-    recipe, out = packages.root / "blocks.toml", packages.root / "big-text-blocks"
+    """The tiny text model with weights in blocks of 4 bits, and nothing in it that needs shader-f16."""
+    recipe, out = packages.root / "blocks.toml", packages.root / "tiny-webgpu-blocks"
     with alone(out):
         if not out.exists():
             recipe.write_text(IN_BLOCKS)
-            source = packages.whole("big-full")
-            cabochon.build(source, out, target="webgpu", precision=str(recipe), license="apache-2.0")
+            cabochon.build(TINY / "text", out, target="webgpu", precision=str(recipe), license="apache-2.0")
     return out
 
 

@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cabochon.cli.app import app
 from cabochon.errors import PackageError
 from cabochon.web import assemble, libraries, write
 from packages import Packages
@@ -71,3 +73,14 @@ def test_a_static_site_replaces_nothing(packages: Packages, tmp_path: Path) -> N
 def test_a_static_site_does_not_go_into_its_package(packages: Packages) -> None:
     with pytest.raises(PackageError, match="SITE lies inside the package"):
         write(assemble(packages()), packages() / "site")
+
+
+def test_the_program_writes_a_static_site_and_says_how_much(packages: Packages, tmp_path: Path) -> None:
+    out = tmp_path / "site"
+    done = CliRunner().invoke(app, ["web", str(packages()), "--out", str(out), "--json"])
+    said = json.loads(done.output)
+    assert said["path"] == str(out)
+    assert said["files"] == sum(1 for path in out.rglob("*") if path.is_file())
+    words = CliRunner().invoke(app, ["web", str(packages()), "--out", str(tmp_path / "other")]).output
+    assert f"{said['files']} files" in words
+    assert "python -m http.server --directory" in words
