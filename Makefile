@@ -36,7 +36,7 @@ mutations: $(VENV)/ready-test  ## mistakes made on purpose in our formulas, each
 
 parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live, and those that run OpenVINO
 	@$(PYTEST) $(WORKERS) -m parity $(call marked,parity)
-	@$(PYTEST) $(WORKERS) tests/test_*openvino*.py  # what runs OpenVINO has it in its name
+	@$(PYTEST) $(WORKERS) tests/test_*openvino*.py tests/test_validation_ir.py  # what runs OpenVINO has it in its name
 
 clients: $(VENV)/ready-clients  ## the tests that run packages with onnx-genai and onnxruntime-genai
 	@$(PYTEST) $(WORKERS) -m clients $(call marked,clients)

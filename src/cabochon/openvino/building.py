@@ -10,7 +10,7 @@ from cabochon import files
 from cabochon.dialects import CONVERSIONS
 from cabochon.errors import TargetError
 from cabochon.openvino.conversion import convert
-from cabochon.openvino.library import library
+from cabochon.openvino.extra import library
 from cabochon.package import Built, Progress, build
 
 __all__ = ["build_converted"]

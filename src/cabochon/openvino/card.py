@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabochon import __version__
-from cabochon.openvino.library import release
+from cabochon.openvino.extra import release
 from cabochon.openvino.made import Made, constants
 from cabochon.openvino.snippets import plugin_snippet, snippet
 from cabochon.openvino.source import FILES

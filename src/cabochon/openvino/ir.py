@@ -12,7 +12,7 @@ from cabochon import files
 from cabochon.errors import PackageError
 from cabochon.metadata.ports import Port, Ports
 from cabochon.openvino.adapted import Adapted, adapted
-from cabochon.openvino.library import library, release
+from cabochon.openvino.extra import library, release
 from cabochon.openvino.states import made_stateful, require_steps
 from cabochon.package.layout import GRAPH
 from cabochon.validation.graph import Graph, Weight

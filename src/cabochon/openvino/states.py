@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cabochon.errors import PackageError
-from cabochon.openvino.library import library
+from cabochon.openvino.extra import library
 
 __all__ = ["EXACT", "made_stateful", "require_steps"]
 
