@@ -20,7 +20,7 @@ WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test mutations parity clients browser screenshot lint format bench wheel test-all-pythons clean
+.PHONY: help demo test mutations parity clients browser variants screenshot lint format bench wheel test-all-pythons clean
 
 help:  ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ clients: $(VENV)/ready-clients  ## the tests that run packages with onnx-genai a
 
 browser: $(VENV)/ready-test tests/browser/node_modules/ready  ## the tests of the page in headless Chromium (fetches it, and npm packages)
 	@$(PYTEST) -m browser $(or $(ARGS),tests/test_web_browser.py)
+
+variants: $(VENV)/ready-parity tests/browser/node_modules/ready  ## every variant built, validated and executed (ARGS=--write: the table of the README)
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m variants $(ARGS)
 
 screenshot: $(VENV)/ready-test tests/browser/node_modules/ready  ## docs/web.png, taken of the miniature pair
 	@PYTHONPATH=tests $(BIN)/python -m browser.screenshot docs/web.png

@@ -111,7 +111,9 @@ def test_options_of_loading_are_refused(package: Path, options: dict[str, Any], 
 def test_options_of_onnxruntime_are_passed_on(package: Path):
     model = cabochon.load(package, threads=1, session_options={"session.disable_prepacking": 1})
     assert (
-        model.session.graph._session.get_session_options().get_session_config_entry("session.disable_prepacking")
+        model.session.graph._session.get_session_options().get_session_config_entry(
+            "session.disable_prepacking"
+        )
         == "1"
     )
 

@@ -12,17 +12,19 @@ from pathlib import Path
 from cabochon.matrix import build_matrix
 from packages import TINY
 from variants.browsing import Browsing
-from variants.executing import Executing, Execution, Row
+from variants.executing import TWIN, Executing, Execution, Row
 
 README = Path(__file__).parents[2] / "README.md"
 START, END = "<!-- variants:start -->\n", "<!-- variants:end -->"
 HEAD = """Written by `make variants ARGS=--write` on {date}, {machine}: every variant of the tiny multimodal checkpoint,
 all four components. *native*: by the runtime and on the kind of device that it is for. *substitute*: by
-another, such as the graph of `cuda` on the CPU provider. *static*: not executed. The number is the largest difference of
-any component from the NumPy reference on the weights that the package holds, divided by the largest value.
+another, such as the graph of `cuda` on the CPU provider. *static*: not executed. Numbers are the largest difference
+of any component from the NumPy reference on the weights that the package holds, divided by the largest value: of
+what is executed in its own arithmetic, and, as parity, in f32 with nothing rounded but the constants of 16-bit
+packages.
 
-| variant | bytes | validated | executed by |
-|---|---|---|---|
+| variant | bytes | validated | executed by | parity |
+|---|---|---|---|---|
 """
 
 
@@ -42,13 +44,11 @@ def main() -> int:
     text = README.read_text(encoding="utf-8")
     before, old, after = _parts(text)
     if asked.write and not wrong:
-        head = HEAD.format(
-            date=datetime.date.today().isoformat(),
-            machine=f"{platform.system()}, Python {platform.python_version()}",
-        )
+        machine = f"{platform.system()}, Python {platform.python_version()}"
+        head = HEAD.format(date=datetime.date.today().isoformat(), machine=machine)
         README.write_text(f"{before}{START}{head}{table}{END}{after}", encoding="utf-8")
     elif not asked.only and _without_figures(table) != _without_figures(
-        old.partition("|---|---|---|---|\n")[2]
+        old.partition("|---|---|---|---|---|\n")[2]
     ):
         wrong.append("the table of the README says another thing: make variants ARGS=--write")
     for line in wrong:
@@ -76,8 +76,9 @@ def _rows(folder: Path, only: list[str]) -> "list[Row]":
 
 def _line(row: Row) -> str:
     validated = f"{row.rules} rules" if not row.errors else f"{len(row.errors)} ERRORS"
-    runs = "; ".join(_cell(run) for run in row.executions)
-    return f"| `{row.folder}` | {row.nbytes:,} | {validated} | {runs} |\n"
+    runs = "; ".join(_cell(run) for run in row.executions if run.manner != TWIN)
+    parity = "as openvino-ir" if row.parity is None or row.parity.far is None else f"{row.parity.far:.0e}"
+    return f"| `{row.folder}` | {row.nbytes:,} | {validated} | {runs} | {parity} |\n"
 
 
 def _cell(run: Execution) -> str:

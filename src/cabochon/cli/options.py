@@ -60,7 +60,10 @@ Provider = Annotated[
 ProviderOptions = Annotated[
     list[str] | None,
     typer.Option(
-        "--provider-option", metavar="KEY=VALUE", help="For onnxruntime or OpenVINO; repeatable.", show_default=False
+        "--provider-option",
+        metavar="KEY=VALUE",
+        help="For onnxruntime or OpenVINO; repeatable.",
+        show_default=False,
     ),
 ]
 

@@ -11,8 +11,8 @@ from cabochon.errors import PackageError
 from cabochon.openvino import devices
 from cabochon.openvino.card import card, requirements
 from cabochon.openvino.epcontext import epcontext
-from cabochon.openvino.ir import write_ir
 from cabochon.openvino.extra import library
+from cabochon.openvino.ir import write_ir
 from cabochon.openvino.made import Made
 from cabochon.openvino.record import contract, provenance
 from cabochon.openvino.source import (

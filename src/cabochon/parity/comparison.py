@@ -92,7 +92,8 @@ def compare(
         del first, second
         usually: tuple[tuple[str, ...], tuple[Pair, ...]] = (), ()
         if ir:
-            usually = _answers(*(_subject(p, at, threads, usual=True) for p, at in placed), asked)
+            first, second = (_subject(p, at, threads, usual=True) for p, at in placed)
+            usually = _answers(first, second, asked)
     described = _described(a), _described(b)
     return Comparison(
         sizes=_both(_sizes(a), _sizes(b)),
