@@ -42,9 +42,10 @@ def hollow(config: dict[str, Any], work: Path) -> Path:
         shutil.copyfile(TOKENIZER / name, source / name)
 
     def holes(_recipes: object, laid_out: Any, stage: Path, *_: object) -> dict[str, Digest]:
-        with (stage / laid_out.data).open("xb") as file:
-            file.truncate(laid_out.nbytes)
-        return {laid_out.data: Digest(laid_out.nbytes, "0" * 64)}
+        for name, nbytes in laid_out.files.items():
+            with (stage / name).open("xb") as file:
+                file.truncate(nbytes)
+        return {name: Digest(nbytes, "0" * 64) for name, nbytes in laid_out.files.items()}
 
     with patch("cabochon.package.filling.write_files", holes):
         cabochon.build(source, package, precision="f16", license="apache-2.0")

@@ -165,6 +165,14 @@ def test_another_checkpoint_is_another_package(made: Made, tmp_path: Path) -> No
         run(made[0], source=source)
 
 
+@pytest.mark.parametrize("text", ["# My project\n", ""])
+def test_a_readme_of_something_else_is_kept(tmp_path: Path, text: str) -> None:
+    (tmp_path / INDEX).write_text(text)
+    with pytest.raises(PackageError, match="no index of a matrix"):
+        run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [INDEX] and (tmp_path / INDEX).read_text() == text
+
+
 def test_a_disk_that_is_too_small_is_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "free_space", lambda folder: 300_000)
     with pytest.raises(PackageError, match=r"3 variants need [\d,]+ bytes; 300,000 are free") as linked:

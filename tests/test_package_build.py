@@ -185,7 +185,12 @@ def test_both_spellings_of_a_config_give_the_same_package(tmp_path, package, mon
     assert config != tiny_config()
     write_config(source, config)
     found, expected = contents(build(source, tmp_path / "p", license="apache-2.0").path), contents(package)
-    assert {name for name in FILES if found[name] != expected[name]} == {"config.json", "SHA256SUMS"}
+    differing = {name for name in FILES if found[name] != expected[name]}
+    assert differing == {"config.json", "SHA256SUMS", "provenance.json"}
+    records = [json.loads(files["provenance.json"]) for files in (found, expected)]
+    prints = [record["target"].pop("fingerprint") for record in records]
+    assert prints[0] != prints[1], "of config.json as it is written"
+    assert records[0] == records[1]
 
 
 def graph_and_data(package):

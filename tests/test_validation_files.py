@@ -58,7 +58,8 @@ def context(name: str, mode: int = 0):
 
 def ir(offset: str = "0", size: str = "8", top: str = "net", head: str = ""):
     """An OpenVINO IR of one constant [2, 2] in f16, and its 8 bytes."""
-    layer = f'<layer name="w"><data element_type="f16" shape="2,2" offset="{offset}" size="{size}"/></layer>'
+    data = f'<data element_type="f16" shape="2,2" offset="{offset}" size="{size}"/>'
+    layer = f'<layer name="w" type="Const" version="opset1">{data}</layer>'
     text = f'<?xml version="1.0"?>{head}<{top}><layers>{layer}</layers></{top}>'
     return all_of(write("decoder.xml", text), write("decoder.bin", b"\x3c" * 8))
 
@@ -160,12 +161,16 @@ BREAKS = (
         edit_bytes("model.onnx.data", lambda b: b[: len(b) // 2]),
         {"FIL007", "HON032"},
     ),
-    Break("an IR past the end of its weights", ir(offset="2"), {"FIL005", "FIL007"}),
+    Break("an IR past the end of its weights", ir(offset="2"), {"FIL005", "FIL007", "OVN002"}),
     Break("a length too short for the shape", refer(WEIGHT, length=4), {"FIL008"}),
     Break("no length", refer(WEIGHT, length=None), {"FIL008"}),
     Break("an IR whose size does not fit its shape", ir(size="6"), {"FIL005", "FIL008"}),
     Break("an unaligned offset", refer(WEIGHT, offset=2), {"FIL009"}),
-    Break("an unaligned IR", all_of(ir(offset="1"), write("decoder.bin", b"\x3c" * 9)), {"FIL005", "FIL009"}),
+    Break(
+        "an unaligned IR",
+        all_of(ir(offset="1"), write("decoder.bin", b"\x3c" * 9)),
+        {"FIL005", "FIL009", "OVN002"},
+    ),
     Break("two weights overlap", shifted, {"FIL010"}),
     Break("a truncated graph", edit_bytes("model.onnx", lambda b: b[:-3]), {"FIL011"}),
     Break("a pointer instead of the graph", write("model.onnx", "version https://git-lfs"), {"FIL011"}),
