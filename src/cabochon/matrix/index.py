@@ -5,14 +5,17 @@ from pathlib import Path
 
 from cabochon import __version__, files
 from cabochon.dialects import TARGETS
+from cabochon.errors import PackageError
 from cabochon.matrix.present import Package, present
 from cabochon.matrix.usage import usages
 from cabochon.matrix.variants import EPCONTEXT, IR
 from cabochon.package.page import bullets, front_matter, page, table
 
-__all__ = ["INDEX", "index", "write_index"]
+__all__ = ["INDEX", "index", "refuse_other", "write_index"]
 
 INDEX = "README.md"
+_EMPTY = "# Nothing stands here yet\n"
+_OURS = "as packages of cabochon"
 
 _CHECKS = (
     "`sha256sum -c SHA256SUMS` in the folder of a variant, or `cabochon validate FOLDER`. Its `evidence/` has what was "
@@ -36,6 +39,23 @@ _TARGETS = {
 }
 
 
+def refuse_other(out: Path) -> None:
+    """Raise PackageError where a file that is no index stands in its place: a README, or the card of a package."""
+    path = out / INDEX
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PackageError(f"cannot be read: {error}", at=str(path), remedy="choose another OUT") from error
+    if text != _EMPTY and _OURS not in text:
+        raise PackageError(
+            "is no index of a matrix, which would take its place",
+            at=str(path),
+            remedy="choose another OUT, or move the file away",
+        )
+
+
 def write_index(out: Path) -> Path:
     """Write the index of what stands below `out` now; of several runs that do, one after the other. Returns its path.
 
@@ -50,7 +70,7 @@ def write_index(out: Path) -> Path:
 def index(packages: Sequence[Package]) -> str:
     """The text of the index of these packages."""
     if not packages:
-        return "# Nothing stands here yet\n"
+        return _EMPTY
     sections = {
         "Variants": _variants(packages),
         "Usage": "\n\n".join(["Paths are below this folder.", *(usage.text for usage in usages(packages))]),
@@ -87,7 +107,7 @@ def _introduction(packages: Sequence[Package]) -> str:
         [
             f"# {source['name']}: {len(packages)} variants",
             "",
-            f"{name}{revision}, as packages of cabochon {__version__}. {kind}{pair}.",
+            f"{name}{revision}, {_OURS} {__version__}. {kind}{pair}.",
         ]
     )
 

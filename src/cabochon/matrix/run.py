@@ -13,7 +13,7 @@ from cabochon.checkpoint import open_checkpoint
 from cabochon.checkpoint.fingerprint import fingerprint
 from cabochon.errors import PackageError
 from cabochon.matrix.donors import to_compute
-from cabochon.matrix.index import write_index
+from cabochon.matrix.index import refuse_other, write_index
 from cabochon.matrix.linking import link_equal
 from cabochon.matrix.making import Making, Recipe
 from cabochon.matrix.outcome import Outcome, Ran
@@ -59,6 +59,7 @@ def build_matrix(
     opened = open_checkpoint(source, revision=revision)
     beside = None if assistant is None else open_checkpoint(assistant, revision=assistant_revision)
     files.refuse(out / ".matrix", opened.root)
+    refuse_other(out)
     roots = opened.root, None if beside is None else beside.root
     plan = partial(plan_matrix, roots[0], model=model, assistant=roots[1])
     matrix = plan(only=only, every=every, shard=shard)
