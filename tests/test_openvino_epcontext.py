@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from cabochon import sums
+from cabochon.errors import PackageError
 from cabochon.openvino import convert, devices
 from cabochon.validation import validate
 from cabochon.validation.net import read_net
@@ -59,6 +62,16 @@ def test_the_graphs_are_the_irs_own_files(wrapped: Path, ir: Path) -> None:
     for suffix in (".xml", ".bin"):
         assert (wrapped / f"model{suffix}").samefile((ir / "openvino_model").with_suffix(suffix))
     assert validate(wrapped).passed
+
+
+def test_an_ir_that_openvino_does_not_read_is_refused(ir: Path, tmp_path: Path) -> None:
+    package = Path(shutil.copytree(ir, tmp_path / "ir"))
+    xml = package / "openvino_model.xml"
+    xml.write_text(xml.read_text().replace('element_type="f32"', 'element_type="f33"', 1))
+    sums.write(package, {})
+    with pytest.raises(PackageError, match="cannot read it") as refused:
+        convert(package, tmp_path / "out", to="openvino-epcontext")
+    assert refused.value.at == str(xml) and [path.name for path in tmp_path.iterdir()] == ["ir"]
 
 
 def test_of_onnx_standard_at_once(packages: Packages, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from cabochon.openvino import devices
 from cabochon.openvino.card import card, requirements
 from cabochon.openvino.epcontext import epcontext
 from cabochon.openvino.extra import library
-from cabochon.openvino.ir import write_ir
+from cabochon.openvino.ir import require_readable, write_ir
 from cabochon.openvino.made import Made
 from cabochon.openvino.record import contract, provenance
 from cabochon.openvino.source import (
@@ -124,6 +124,7 @@ def _fill(source: Source, stage: Path, how: _How, told: Progress) -> None:
             write_ir(graph, xml, told.advance, stateful=how.stateful and folder in _STATEFUL)
         else:
             _place(source.root / graph.path, xml)
+            require_readable(xml, source.root / graph.path)
         for path in (xml, xml.with_name(weights_of(xml.name))):
             digests[inside(folder, path.name)] = Digest(path.stat().st_size, files.sha256(path, told.advance))
     nets = read_nets(stage, FILES[how.target])

@@ -18,7 +18,7 @@ from cabochon.package.layout import GRAPH
 from cabochon.validation.graph import Graph, Weight
 from cabochon.validation.net import read_net, weights_of
 
-__all__ = ["SECTION", "TARGET", "write_ir"]
+__all__ = ["SECTION", "TARGET", "require_readable", "write_ir"]
 
 TARGET, SECTION = "openvino-ir", "cabochon"
 _PIECE = 4 << 20  # bytes
@@ -47,6 +47,16 @@ def write_ir(graph: Graph, xml: Path, advance: Callable[[int], object], *, state
     _compare(made, xml, advance)
     if stateful:
         require_steps(xml)
+
+
+def require_readable(xml: Path, named: Path) -> None:
+    """Raise PackageError, which calls it `named`, for an IR that OpenVINO does not read."""
+    try:
+        library().Core().read_model(xml)
+    except RuntimeError as error:
+        raise PackageError(
+            f"OpenVINO {release()} cannot read it: {error}", at=str(named), remedy="convert the graph again"
+        ) from error
 
 
 def _read(made: Adapted, folder: Path) -> Any:

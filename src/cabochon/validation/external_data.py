@@ -6,7 +6,7 @@ from itertools import pairwise
 from cabochon.validation.findings import Severity
 from cabochon.validation.inside import resolved
 from cabochon.validation.opened import Opened
-from cabochon.validation.ranges import Range, constants, places, ranges
+from cabochon.validation.ranges import Range, constants, external, places, ranges
 from cabochon.validation.rules import Found, rule
 
 _SHOWN = 200  # characters of a reference
@@ -16,12 +16,14 @@ _SHOWN = 200  # characters of a reference
 def no_reference(package: Opened) -> Iterator[Found]:
     """A reference to external data is not one.
 
-    Causes: A graph written by hand or damaged: without a location, or with an offset or a length that is no number.
+    Causes: A graph written by hand or damaged: without a location, or with an offset or a length that is no number;
+    a constant of OpenVINO's IR without an offset.
     Remedy: Build or download the package again.
     """
-    for one in ranges(package):
+    for one, required in (*((r, False) for r in external(package)), *((r, True) for r in constants(package))):
         said = f"location {one.location!r}, offset {one.offset!r}, length {one.length!r}"[:_SHOWN]
-        if one.location is None or one.start is None or (one.length is not None and one.said is None):
+        missing = one.location is None or (required and not one.offset)  # OpenVINO has no default
+        if missing or one.start is None or (one.length is not None and one.said is None):
             yield Found(one.at, said, "a location, and offset and length in bytes")
 
 

@@ -264,7 +264,9 @@ class _Reader:
         elif tag == "port":
             self.slot = None
         elif tag == "layer":
-            self.open.pop()
+            layer = self.open.pop()
+            if layer.type == "Const" and not layer.said.keys() & {"offset", "size"}:
+                self.constants.append(Constant(layer.name, None, None, "", ()))
 
     def _said(self, text: str) -> None:
         if len(self.number) < 20:
