@@ -143,6 +143,15 @@ def test_another_target_is_refused(packages: Packages, tmp_path: Path) -> None:
         manifest(package)
 
 
+@pytest.mark.parametrize("name", ["openvino_model.xml", "decoder/openvino_model.xml"])
+def test_ir_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("<net/>")
+    with pytest.raises(PackageError, match="OpenVINO's IR; a browser runs default") as refused:
+        manifest(tmp_path)
+    assert "--target webgpu" in refused.value.remedy
+
+
 def missing(package: Path) -> None:
     (package / "model.onnx.data").unlink()
 

@@ -1,5 +1,6 @@
 """cabochon web: a package in a browser."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -56,7 +57,7 @@ def _tell_written(out: Path, count: int, nbytes: int, *, as_json: bool) -> None:
         print_json({"path": out, "files": count, "nbytes": nbytes})
     else:
         print(f"{out}: {count} files, {size(nbytes)}. Put it on any web server; try it with")
-        print(f"  python -m http.server --directory {out}")
+        print(f"  python -m http.server --directory {shlex.quote(str(out))}")
 
 
 def _tell_served(url: str, host: str, *, as_json: bool) -> None:

@@ -72,6 +72,12 @@ def _graphs(path: Path, folder: Folder, decoder: GraphFile, *, pair: bool) -> di
 
 def _readable(path: Path) -> GraphFile:
     """A graph that a browser can run; PackageError for any other."""
+    if path.suffix == ".xml":
+        raise PackageError(
+            f"this package is OpenVINO's IR; a browser runs {', '.join(TARGETS)}",
+            at=str(path),
+            remedy="build it with --target webgpu",
+        )
     graph = read_graph(path)
     if "bfloat16" in graph.types:
         raise PackageError(

@@ -44,7 +44,7 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-cache",  # kept, but asked for by its tag each time: a package may be built again
     "Accept-Ranges": "bytes",
 }
-RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+RANGE = re.compile(r"bytes=([0-9]{0,20})-([0-9]{0,20})")
 
 
 class Part(NamedTuple):
@@ -116,7 +116,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
 
     def _answer(self, *, body: bool) -> None:
-        name = unquote(urlsplit(self.path).path).removeprefix("/") or INDEX
+        try:
+            name = unquote(urlsplit(self.path).path).removeprefix("/") or INDEX
+        except ValueError:  # "http://[/": an address that is none
+            self._say(HTTPStatus.BAD_REQUEST)
+            return
         found = cast(Server, self.server).site.files.get(name)
         opened = None if found is None else _open(found)
         if opened is None:
