@@ -140,7 +140,9 @@ def test_a_range_that_is_not_there(server: Server, asked: str) -> None:
     assert (status, headers["Content-Range"]) == (416, "bytes */100")
 
 
-@pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "lines=0-1", "bytes=-", "bytes=a-b", f"bytes={'9' * 5000}-"])
+@pytest.mark.parametrize(
+    "asked", ["bytes=0-1,5-6", "lines=0-1", "bytes=-", "bytes=a-b", f"bytes={'9' * 5000}-"]
+)
 def test_other_ranges_are_answered_with_the_whole(server: Server, asked: str) -> None:
     status, _, body = ask(server, "/package/model.onnx.data", Range=asked)
     assert (status, body) == (200, CONTENT)
