@@ -140,15 +140,19 @@ class GroupQuery(Default):
         ]
         return self.Reshape(self.Concat(*rows, axis=2) * scale, [0, 0, layers, width])
 
-    def _look_up(self, w: Scope, name: str, ids: Value, columns: slice) -> Value:
-        """Rows of some columns of a table, which are stored as the table `name`.   [B, S] -> [B, S, width]"""
-        return self._rows(w, name, ids, columns, None)
+    def _look_up(
+        self, w: Scope, name: str, ids: Value, columns: slice | None, of: str = "weight"
+    ) -> Value:
+        """Rows of some columns of the table `of`, which are stored as the table `name`.   [...] -> [..., width]"""
+        return self._rows(w, name, ids, columns, None, of)
 
-    def _rows(self, w: Scope, name: str, ids: Value, columns: slice | None, rows: slice | None) -> Value:
-        """Rows of a part of a table, which is stored as the table `name`."""
-        if w.in_blocks("weight"):
-            return self.cast(self.gather_blocks(w.blocks(name, "weight", columns, rows), ids), w.store.dtype)
-        return self.cast(self.Gather(w.part(name, "weight", columns, rows), ids), w.store.dtype)
+    def _rows(
+        self, w: Scope, name: str, ids: Value, columns: slice | None, rows: slice | None, of: str
+    ) -> Value:
+        """Rows of a part of the table `of`, which is stored as the table `name`."""
+        if w.in_blocks(of):
+            return self.cast(self.gather_blocks(w.blocks(name, of, columns, rows), ids), w.store.dtype)
+        return self.cast(self.Gather(w.part(name, of, columns, rows), ids), w.store.dtype)
 
     def _written_out(self, q: Value, cache: Cache, sight: Sight) -> Value:
         """softmax(q kᵀ) v in plain operators, within a window."""
@@ -202,23 +206,27 @@ class WebGpu(GroupQuery):
             return self.multiply_blocks(x, w.blocks(name, "weight", None, rows))
         return self.multiply(x, w.part(name, "weight", None, rows))
 
-    def rows_of(self, w: Scope, ids: Value) -> Value:
-        """Rows of a table.   [B, S] -> [B, S, width]"""
-        return self._look_up(w, "weight", ids, None)
+    def rows_of(self, w: Scope, ids: Value, name: str = "weight") -> Value:
+        """Rows of a table.   [...] -> [..., width]"""
+        return self._look_up(w, name, ids, None, name)
 
-    def _look_up(self, w: Scope, name: str, ids: Value, columns: slice | None) -> Value:
+    def _look_up(
+        self, w: Scope, name: str, ids: Value, columns: slice | None, of: str = "weight"
+    ) -> Value:
         """A row is that of the last table that begins at its id or before."""
-        (first, rows), *others = self._tables(w, name, columns).items()
-        found = self._rows(w, first, self.Min(ids, rows.stop - 1) if others else ids, columns, rows)
+        (first, rows), *others = self._tables(w, name, columns, of).items()
+        found = self._rows(w, first, self.Min(ids, rows.stop - 1) if others else ids, columns, rows, of)
         for table, rows in others:
             inside = self.Clip(ids - rows.start, np.int64(0), np.int64(rows.stop - rows.start - 1))
-            here = self._rows(w, table, inside, columns, rows)
-            found = self.Where(self.Unsqueeze(self.GreaterOrEqual(ids, rows.start), [2]), here, found)
+            here = self._rows(w, table, inside, columns, rows, of)
+            found = self.Where(self.Unsqueeze(self.GreaterOrEqual(ids, rows.start), [-1]), here, found)
         return found
 
-    def _tables(self, w: Scope, name: str, columns: slice | None) -> dict[str, slice]:
+    def _tables(
+        self, w: Scope, name: str, columns: slice | None, of: str = "weight"
+    ) -> dict[str, slice]:
         """The tables in which some columns of a table are stored, and the rows of each."""
-        height, width = w.shape("weight")
+        height, width = w.shape(of)
         if columns is not None:
             width = columns.stop - columns.start
-        return row_tables(name, height, w.row_bytes("weight", width), self.binding)
+        return row_tables(name, height, w.row_bytes(of, width), self.binding)

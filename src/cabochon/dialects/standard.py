@@ -6,7 +6,7 @@ Shapes: B batch · S new tokens · K kept tokens · T tokens so far · C tokens 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -158,11 +158,43 @@ class Standard(Looping):
         """Rows of a table, times a scale in the type of activations.   [B, S] -> [B, S, width]"""
         return self.rows_of(w, ids) * scale
 
-    def rows_of(self, w: Scope, ids: Value) -> Value:
+    def rows_of(self, w: Scope, ids: Value, name: str = "weight") -> Value:
         """Rows of a table.   [...] -> [..., width]"""
-        if w.in_blocks("weight"):
-            return self.cast(self.gather_blocks(w.blocks("weight"), ids), w.store.dtype)
-        return self.cast(self.Gather(w["weight"], ids), w.store.dtype)
+        if w.in_blocks(name):
+            return self.cast(self.gather_blocks(w.blocks(name), ids), w.store.dtype)
+        return self.cast(self.Gather(w[name], ids), w.store.dtype)
+
+    def mix(
+        self,
+        x: Value,
+        which: Value,
+        shares: Value,
+        count: int,
+        expert: Callable[[Self, Value, Value], Value],
+    ) -> Value:
+        """Σ share · expert(x) over the experts of each token.   [B, S, H] -> [B, S, H]
+
+        which i64 and shares f32 [B, S, k]. A loop over those of the `count` experts that any token asks for: `expert`
+        gets its tracer, the number of one, and the rows of x that ask for it; nothing of another is read. Sums in f32.
+        """
+        rows, which, shares = (self.Reshape(v, [-1, v.dims[-1]]) for v in (x, which, shares))
+        asked = self.ScatterElements(np.zeros(count, np.int64), self.Reshape(which, [-1]), self.Reshape(which * 0 + 1, [-1]))
+
+        def step(g: Self, e: Value, so_far: Value) -> Value:
+            here = g.Equal(which, e)
+            each = g.ReduceSum(g.Where(here, shares, np.float32(0)), [-1])  # [T, 1]
+            asking = g._places(g.ReduceSum(g.cast(here, "i64"), [-1], keepdims=0))
+            made = g.cast(expert(g, e, g.Gather(rows, asking)), "f32") * g.Gather(each, asking)
+            return g.ScatterND(so_far, g.Unsqueeze(asking, [-1]), made, reduction="add")
+
+        nothing = self.ConstantOfShape(self.Shape(rows))  # f32
+        nothing.shape = rows.shape
+        mixed = self.fold(self._places(asked), nothing, step)
+        return self.Reshape(self.CastLike(mixed, x), self.Shape(x))
+
+    def _places(self, counts: Value) -> Value:
+        """Where there is anything but 0, in order.   [N] -> i64 [n]"""
+        return self.Reshape(self.NonZero(counts), [-1])
 
     def gather_blocks(self, table: Blocks, ids: Value) -> Value:
         """Rows of a table in blocks, in the type of its scales.   [...] -> [..., width]"""

@@ -27,13 +27,14 @@ def layer_table(name: str, layer: int) -> str:
 def row_tables(name: str, rows: int, row_bytes: int, binding: int | None) -> dict[str, slice]:
     """The tables in which the table `name` is stored, and the rows of each: as few as fit a binding.
 
-    `...rows{first}.weight` for `...weight`; the table itself where it fits. `binding`: bytes, None for any number.
+    `...rows{first}.weight` for `...weight`, `...rows{first}` for a name of another end; the table itself where it fits. `binding`: bytes, None for any number.
     """
     if binding is None or rows * row_bytes <= binding:
         return {name: slice(0, rows)}
     step = max(binding // row_bytes, 1)
-    stem = name.removesuffix("weight")
-    return {f"{stem}rows{a}.weight": slice(a, min(a + step, rows)) for a in range(0, rows, step)}
+    stem = name.removesuffix(".weight")
+    end = name.removeprefix(stem)
+    return {f"{stem}.rows{a}{end}": slice(a, min(a + step, rows)) for a in range(0, rows, step)}
 
 
 @dataclass(frozen=True)

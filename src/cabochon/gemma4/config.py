@@ -13,14 +13,25 @@ from cabochon.gemma4.config_keys import TEXT_KEYS, TOP_KEYS, refuse_other_featur
 from cabochon.gemma4.geometry import FULL, SLIDING, Layer, Rope, read_layers, read_rope
 from cabochon.section import Section
 
-__all__ = ["FULL", "SLIDING", "Layer", "Rope", "TextConfig", "read_section", "read_text_config"]
+__all__ = ["FULL", "SLIDING", "Experts", "Layer", "Rope", "TextConfig", "read_section", "read_text_config"]
 
 _F16 = {"minimum": 2.0**-14, "maximum": 65504.0}  # the narrowest type that logits are divided in
 
 
 @dataclass(frozen=True)
+class Experts:
+    """Feed-forwards of which a router chooses some for each token: `count` of `width` each, `chosen` for a token."""
+
+    count: int
+    chosen: int
+    width: int
+
+
+@dataclass(frozen=True)
 class TextConfig:
     """The text model.
+
+    `experts` stand beside the dense feed-forward of every layer; None where there are none.
 
     `per_layer_input` is the size of the per-layer inputs, 0 where the model has none (then `vocab_per_layer`
     is 0 too). `window` counts the keys a sliding layer sees, the token itself included. `remarks` are what a
@@ -41,6 +52,7 @@ class TextConfig:
     tied: bool
     window: int | None
     pad_token_id: int
+    experts: Experts | None = None
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -109,6 +121,7 @@ def _read(top: Section, text: Section) -> TextConfig:
         tied=_tied(top, text),
         window=text.integer("sliding_window") if SLIDING in kinds else None,
         pad_token_id=text.integer("pad_token_id", minimum=0) if padded else 0,
+        experts=_experts(text),
         remarks=tuple(_remarks(text)),
     )
 
@@ -130,6 +143,17 @@ def _check_vocabulary(text: Section, config: TextConfig) -> None:
         raise text.error("vocab_size_per_layer_input", what)
     if config.pad_token_id >= config.vocab:
         raise text.error("pad_token_id", f"is {config.pad_token_id}; vocab_size is {config.vocab}")
+
+
+def _experts(text: Section) -> Experts | None:
+    if not text.flag("enable_moe_block", False):
+        return None
+    found = Experts(
+        text.integer("num_experts"), text.integer("top_k_experts"), text.integer("moe_intermediate_size")
+    )
+    if found.chosen > found.count:
+        raise text.error("top_k_experts", f"is {found.chosen}; num_experts is {found.count}")
+    return found
 
 
 def _tied(top: Section, text: Section) -> bool:

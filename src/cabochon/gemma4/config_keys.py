@@ -26,7 +26,6 @@ _LOADING = "concerns how transformers loads or returns things"
 _TOKENS = "token ids are read from generation_config.json and the tokenizer, at run time"
 _MEDIA = "concerns images, video or sound: read for a full package, and by itself no part of a text model"
 _DTYPE = "the dtype of each tensor is read from its header"
-_MOE = "checked to be absent: mixture of experts"
 
 _SAVED: dict[str, str] = {
     "architectures": "model_type says it",
@@ -98,10 +97,10 @@ TEXT_KEYS: dict[str, str] = _ANY_MODEL | {
     "attention_k_eq_v": USED,
     "num_kv_shared_layers": USED,
     "use_double_wide_mlp": USED,
-    "enable_moe_block": _MOE,
-    "num_experts": _MOE,
-    "top_k_experts": _MOE,
-    "moe_intermediate_size": _MOE,
+    "enable_moe_block": USED,
+    "num_experts": USED,
+    "top_k_experts": USED,
+    "moe_intermediate_size": USED,
 }
 
 TOP_KEYS: dict[str, str] = _ANY_MODEL | {
@@ -156,6 +155,7 @@ _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
 _FIXED_IN_DRAFTERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "hidden_size_per_layer_input": ((0,), "a drafter has no per-layer inputs"),
     "vocab_size_per_layer_input": ((0,), "a drafter has no per-layer inputs"),
+    "enable_moe_block": ((False, None), "a drafter has no experts"),
     "use_double_wide_mlp": ((False,), "all feed-forwards of a drafter are as wide as intermediate_size"),
     "final_logit_softcapping": ((None,), "the logits of a drafter are not capped"),
     "use_bidirectional_attention": ((None,), "a drafter reads keys of text alone"),
@@ -181,12 +181,7 @@ def refuse_other_models(raw: Mapping[str, Any]) -> None:
 
 
 def refuse_other_features(text: Section) -> None:
-    """Raise UnsupportedError for experts and for encoders, ConfigError for a value that Gemma 4 never has."""
-    if text.values.get("enable_moe_block") or text.values.get("num_experts"):
-        raise UnsupportedError(
-            "mixture of experts (enable_moe_block, num_experts) is not built yet",
-            at=text.at, remedy="give a checkpoint without experts: E2B, E4B or 31B",
-        )  # fmt: skip
+    """Raise UnsupportedError for encoders, ConfigError for a value that Gemma 4 never has."""
     if text.values.get("use_bidirectional_attention") == "all":
         raise UnsupportedError(
             "use_bidirectional_attention is 'all': this model is an encoder, it does not generate",

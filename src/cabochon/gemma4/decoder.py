@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cabochon.dialects.standard import Attending, Cache, Sight, Standard, Tokens, Turn
-from cabochon.gemma4.config import Layer, TextConfig
+from cabochon.gemma4.config import Experts, Layer, TextConfig
 from cabochon.gemma4.geometry import frequencies
 from cabochon.graph import Scope, Value
 
@@ -158,6 +158,9 @@ def block(
     x = g.rows(x, view.kept) + norm(h, "post_attention_layernorm")
 
     h = feed_forward(g, w / "mlp", norm(x, "pre_feedforward_layernorm"))
+    if c.experts is not None:
+        mixed = mixture(g, w, c.experts, c.eps, x, norm(x, "pre_feedforward_layernorm_2"))
+        h = norm(h, "post_feedforward_layernorm_1") + norm(mixed, "post_feedforward_layernorm_2")
     x = x + norm(h, "post_feedforward_layernorm")
 
     if extra is not None:
@@ -188,6 +191,28 @@ def attention(
 def feed_forward(g: Standard, w: Scope, x: Value) -> Value:
     """down(gelu(gate x) · up x)"""
     return g.linear(g.gelu(g.linear(x, w / "gate_proj")) * g.linear(x, w / "up_proj"), w / "down_proj")
+
+
+def mixture(g: Standard, w: Scope, c: Experts, eps: float, x: Value, h: Value) -> Value:
+    """Σ share · expert(h) over the experts that a router chooses by x.   [B, S, H] -> [B, S, H]
+
+    Of the router's probabilities the largest, made to add up to one, times a scale of each expert.
+    """
+    r = w / "router"
+    scores = g.linear(g.rms_norm(x, None, eps) * r["scale"] * x.dims[-1] ** -0.5, r / "proj")
+    best, which = g.TopK(g.Softmax(g.cast(scores, "f32"), axis=-1), [c.chosen], outputs=2)
+    shares = best / g.ReduceSum(best, [-1]) * g.cast(g.Gather(r["per_expert_scale"], which), "f32")
+    return g.mix(h, which, shares, c.count, lambda g, e, y: expert(g, w / "experts", c, e, y))
+
+
+def expert(g: Standard, w: Scope, c: Experts, e: Value, x: Value) -> Value:
+    """down(gelu(gate x) · up x) of expert number e, whose weights are some rows of those of all.   [T, H] -> [T, H]"""
+
+    def rows(name: str, count: int) -> Value:
+        return g.rows_of(w, e * count + np.arange(count), name)
+
+    gate, up = g.Split(g.multiply(x, rows("gate_up_proj", 2 * c.width)), axis=-1, num_outputs=2, outputs=2)
+    return g.multiply(g.gelu(gate) * up, rows("down_proj", x.dims[-1]))
 
 
 def layer_rows(g: Standard, w: Scope, c: TextConfig, ids: Value) -> Value | None:

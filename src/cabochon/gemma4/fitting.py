@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from cabochon.checkpoint import Tensor
 from cabochon.gemma4.drafter_names import CENTROIDS
-from cabochon.gemma4.names import HEAD, LAYERS_TABLE, TABLE
+from cabochon.gemma4.names import EXPERTS, HEAD, LAYERS_TABLE, TABLE
 from cabochon.recipes import Precision, Table
 
 __all__ = ["fitted", "fitted_drafter"]
@@ -18,7 +18,8 @@ def fitted(tensors: Mapping[str, Tensor], precision: Precision, width: int) -> F
     A tied head whose weights are stored otherwise than those of the look-up becomes a weight of its own.
     """
     precision = precision.fitted("decoder", {})
-    tables = {LAYERS_TABLE: Table(width, False)}
+    tables = {name: Table(tensor.shape[1], False) for name, tensor in tensors.items() if EXPERTS in name}
+    tables |= {LAYERS_TABLE: Table(width, False)}
     if TABLE in tensors:
         if HEAD not in tensors and precision.scheme(HEAD) != precision.scheme(TABLE):
             tensors = {**tensors, HEAD: tensors[TABLE]}

@@ -1,7 +1,6 @@
 """The whole layout of every checkpoint of the family, from config.json alone: for planning.
 
-Kinds that are not built yet are laid out too: mixtures of experts, and the unified model without towers.
-H hidden, I intermediate, X experts; linear weights are [out, in].
+The unified model without towers, which is not built yet, is laid out too. Linear weights are [out, in].
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,12 +22,6 @@ __all__ = ["Slot", "full_geometry", "is_drafter", "layout", "text_geometry", "te
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 _READ_AS_TEXT = ("gemma4_unified", "gemma4_unified_text")
-_DENSE = {
-    "enable_moe_block": False,
-    "num_experts": None,
-    "top_k_experts": None,
-    "moe_intermediate_size": None,
-}
 # What marks the names of a part; all other tensors of a text model are its layers.
 _PARTS = {
     "embed_tokens_per_layer.": "per-layer table",
@@ -81,12 +74,12 @@ def tower_layout(raw: Mapping[str, Any]) -> list[Slot]:
 
 
 def text_geometry(raw: Mapping[str, Any]) -> TextConfig:
-    """The text model of any checkpoint of the family; of a drafter its own layers, which borrow. What is not built yet
-    is read as what has the same layers, without experts."""
+    """The text model of any checkpoint of the family; of a drafter its own layers, which borrow. The unified
+    model is read as what has the same layers."""
     if is_drafter(raw):
         return read_drafter_config(raw).text
     text = raw.get("text_config")
-    inner = {**(raw if text is None else text), **_DENSE}
+    inner = dict(raw if text is None else text)
     if raw.get("model_type") in _READ_AS_TEXT:
         return read_text_config({**inner, "model_type": "gemma4_text"})
     return read_text_config(inner if text is None else {**raw, "text_config": inner})
@@ -117,28 +110,7 @@ def _tower(name: str) -> str:
 
 
 def _text(raw: Mapping[str, Any]) -> Shapes:
-    config = text_geometry(raw)
-    yield from expected_shapes(config).items()
-    text = Section(raw.get("text_config", raw), "config.json: text_config")
-    if text.flag("enable_moe_block", False):
-        for i in range(len(config.layers)):
-            yield from _experts(text, config.hidden, f"model.layers.{i}.")
-
-
-def _experts(text: Section, hidden: int, at: str) -> Shapes:
-    """Router and experts stand beside the dense feed-forward, with three more norms."""
-    experts, width = text.integer("num_experts"), text.integer("moe_intermediate_size")
-    yield at + "router.proj.weight", (experts, hidden)
-    yield at + "router.scale", (hidden,)
-    yield at + "router.per_expert_scale", (experts,)
-    yield at + "experts.gate_up_proj", (experts, 2 * width, hidden)
-    yield at + "experts.down_proj", (experts, hidden, width)
-    for norm in (
-        "post_feedforward_layernorm_1",
-        "post_feedforward_layernorm_2",
-        "pre_feedforward_layernorm_2",
-    ):
-        yield f"{at}{norm}.weight", (hidden,)
+    yield from expected_shapes(text_geometry(raw)).items()
 
 
 def _unified_vision(top: Section, hidden: int) -> Shapes:

@@ -7,7 +7,7 @@ the config, never from the presence of tensors: published files hold K/V of laye
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,10 +15,11 @@ from cabochon.checkpoint import Tensor
 from cabochon.errors import TensorError
 from cabochon.gemma4.config import Layer, TextConfig
 
-__all__ = ["HEAD", "LAYERS_TABLE", "TABLE", "TOWERS", "TextTensors", "expected_shapes", "text_tensors"]
+__all__ = ["EXPERTS", "HEAD", "LAYERS_TABLE", "TABLE", "TOWERS", "TextTensors", "expected_shapes", "text_tensors"]
 
 HEAD, TABLE = "lm_head.weight", "model.embed_tokens.weight"
 LAYERS_TABLE = "model.embed_tokens_per_layer.weight"
+EXPERTS = ".experts."  # in the names of their weights, and of no others
 PREFIXES = ("model.language_model.", "language_model.model.", "model.", "")
 HEADS = (HEAD, "language_model.lm_head.weight", "model.language_model.lm_head.weight", "model.lm_head.weight")
 DTYPES = ("BF16", "F16", "F32")
@@ -76,6 +77,15 @@ def _layer_shapes(config: TextConfig, layer: Layer) -> Iterator[tuple[str, Shape
     yield "mlp.up_proj.weight", (width, hidden)
     yield "mlp.down_proj.weight", (hidden, width)
     yield "post_feedforward_layernorm.weight", (hidden,)
+    if experts := config.experts:
+        yield "router.proj.weight", (experts.count, hidden)
+        yield "router.scale", (hidden,)
+        yield "router.per_expert_scale", (experts.count,)
+        yield "experts.gate_up_proj", (experts.count, 2 * experts.width, hidden)
+        yield "experts.down_proj", (experts.count, hidden, experts.width)
+        yield "post_feedforward_layernorm_1.weight", (hidden,)
+        yield "post_feedforward_layernorm_2.weight", (hidden,)
+        yield "pre_feedforward_layernorm_2.weight", (hidden,)
     if extra:
         yield "per_layer_input_gate.weight", (extra, hidden)
         yield "per_layer_projection.weight", (hidden, extra)
@@ -101,7 +111,15 @@ def text_tensors(tensors: Mapping[str, Tensor], config: TextConfig) -> TextTenso
     faults["wrong shape"] = misshapen(shapes, used)
     faults["wrong dtype"] = other_dtypes(used)
     refuse(faults)
-    return TextTensors({name: used[name] for name in shapes}, unused)
+    return TextTensors({name: _as_rows(name, used[name]) for name in shapes}, unused)
+
+
+def _as_rows(name: str, tensor: Tensor) -> Tensor:
+    """The weights of experts as one table of all their rows, [experts · out, in]: the same bytes."""
+    if EXPERTS not in name:
+        return tensor
+    experts, out, width = tensor.shape
+    return replace(tensor, shape=(experts * out, width))
 
 
 def _sort(

@@ -9,7 +9,7 @@ from cabochon.gemma4.config import TextConfig
 from cabochon.gemma4.fitting import fitted, fitted_drafter
 from cabochon.gemma4.full_config import FullConfig
 from cabochon.gemma4.full_names import COMPONENTS, component_of
-from cabochon.gemma4.names import HEAD, LAYERS_TABLE, TABLE
+from cabochon.gemma4.names import EXPERTS, HEAD, LAYERS_TABLE, TABLE
 from cabochon.recipes import Precision, Weight
 
 __all__ = ["drafter_weights", "full_weights", "text_weights"]
@@ -37,7 +37,7 @@ def _weights(
                 yield from _tables(layer_table(name, i), name, tensor, target, precision, columns)
         elif name == LAYERS_TABLE:
             yield from precision.weights(name, tensor, width=width)
-        elif name in (TABLE, HEAD):
+        elif name in (TABLE, HEAD) or EXPERTS in name:
             yield from _tables(name, name, tensor, target, precision, None)
         else:
             yield from precision.weights(name, tensor)

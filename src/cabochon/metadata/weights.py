@@ -15,7 +15,8 @@ from cabochon.metadata.document import Quantization, QuantizationOverride
 
 __all__ = ["Weights", "quantization", "quantization_note", "read_weights", "rows", "whole"]
 
-_PART = re.compile(r"(.+\.weight)_(\w+)")  # what belongs to a weight in blocks is called after it
+# What belongs to a weight in blocks is called after it. The weights of experts have no `.weight` behind their names.
+_PART = re.compile(r"(.+(?:\.weight|\.experts\.\w+_proj(?:\.rows\d+)?))_(\w+)")
 _LAYER = re.compile(r"\blayers\.(\d+)\.")
 _SPELLED = {
     "com.microsoft::MatMulNBits": 4,

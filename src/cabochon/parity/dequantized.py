@@ -17,7 +17,7 @@ from cabochon.parity.graph_bytes import GraphBytes
 __all__ = ["Dequantized", "Weight", "read_dequantized"]
 
 HEAD, TABLE = "lm_head.weight", "model.embed_tokens.weight"
-ROWS = re.compile(r"\.rows(\d+)\.weight$")
+ROWS = re.compile(r"\.rows(\d+)(?=\.weight$|$)")
 LAYER = re.compile(r"(embed_tokens_per_layer)\.(\d+)\.weight$")
 
 
@@ -96,14 +96,14 @@ def read_dequantized(*graphs: Path) -> Dequantized:
         for blocks in read_blocks(graph.parent, graph.name):
             name, at = _place(blocks.weight)
             found.setdefault((name, blocks.multiplied), {}).setdefault(at, blocks)
-    head_floats = (HEAD, True) not in found and HEAD in {ROWS.sub(".weight", name) for name in stored}
+    head_floats = (HEAD, True) not in found and HEAD in {ROWS.sub("", name) for name in stored}
     return Dequantized(tuple(Weight(*key, parts) for key, parts in found.items()), head_floats)
 
 
 def _place(name: str) -> tuple[str, tuple[int, int]]:
     """The weight that a stored one is a part of, the layer and the first row of the part."""
     row = ROWS.search(name)
-    name = ROWS.sub(".weight", name)
+    name = ROWS.sub("", name)
     layer = LAYER.search(name)
     whole = LAYER.sub(r"\1.weight", name)
     return whole, (int(layer[2]) if layer else 0, int(row[1]) if row else 0)

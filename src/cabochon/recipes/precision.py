@@ -224,6 +224,9 @@ _SENSITIVE = tuple(
     Rule(f"decoder/{role}", "round", 8, 32, True)
     for role in ("self_attn.v_proj", "self_attn.k_proj", "per_layer_projection", "per_layer_input_gate")
 )
+# Experts are looked up, for which there is no NF4, and chosen by a router, which 4 bits would make choose others.
+_ROUTER = Rule("*/router.proj", "round", 8, 32, True)
+_EXPERTS = Rule("*/experts.*", "k-quant", 4, 32)
 _LAYERS = Rule("decoder/embed_tokens_per_layer", "k-quant", 4, 64)
 _SEEDS = Rule("*", "k-quant", 4, 32, False)
 _FLOAT_TOWERS = (Rule("*_encoder/*"),)
@@ -235,13 +238,14 @@ PRECISIONS = {
         Precision("f16", "f16"),
         Precision("bf16", "bf16"),
         Precision("Q8", "", (Rule("*", "round", 8, 32, True),)),
-        Precision("Q4_K_M", "", (_FOUR, _LAYERS, *_SENSITIVE, *_TOWERS)),
-        Precision("Q4_K_M-uniform", "f16", (_SEEDS, Rule(_TABLES), *_FLOAT_TOWERS)),
+        Precision("Q4_K_M", "", (_FOUR, _LAYERS, *_SENSITIVE, _ROUTER, *_TOWERS)),
+        Precision("Q4_K_M-uniform", "f16", (_SEEDS, _ROUTER, Rule(_TABLES), *_FLOAT_TOWERS)),
         Precision(
             "Q4_K_M-mixed",
             "f16",
             (
                 _SEEDS,
+                _ROUTER,
                 *(
                     Rule(f"*/{role}", "round", 8, 32, False)
                     for role in ("mlp.*", "self_attn.o_proj", "lm_head")
@@ -250,6 +254,6 @@ PRECISIONS = {
                 *_FLOAT_TOWERS,
             ),
         ),
-        Precision("NF4", "", (Rule("*", "nf4", 4, 64, True), Rule(_TABLES), *_TOWERS)),
+        Precision("NF4", "", (Rule("*", "nf4", 4, 64, True), _ROUTER, _EXPERTS, Rule(_TABLES), *_TOWERS)),
     )
 }

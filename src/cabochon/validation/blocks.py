@@ -26,7 +26,7 @@ __all__ = [
 # What the initializers of a weight `X.weight` in blocks are called beside its codes. Other names that begin so are
 # other sights of the same bytes: another shape of them, or another type.
 SCALES, ZERO_POINTS = "_scales", "_zero_points"
-_PART = re.compile(r"(.*\.weight)_\w+")
+_PART = re.compile(r"(.*(?:\.weight|\.experts\.\w+_proj(?:\.rows\d+)?))_\w+")
 ROUNDED = 4  # the accuracy level of MatMulNBits at which activations are rounded to 8 bits
 _UNPACKING = ("BitwiseAnd", "BitShift")  # what parts two codes of a byte
 

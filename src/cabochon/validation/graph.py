@@ -96,9 +96,9 @@ class Graph:
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[NodeProto, ...]]:
-        """The nodes of the main graph that read a value."""
+        """The nodes of the graph that read a value, those of subgraphs included."""
         found = dict[str, list[NodeProto]]()
-        for node in self.proto.graph.node:
+        for node in _nodes(self.proto.graph.node):
             for name in dict.fromkeys(node.input):
                 found.setdefault(name, []).append(node)
         return {name: tuple(nodes) for name, nodes in found.items()}

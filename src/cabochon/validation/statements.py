@@ -66,12 +66,10 @@ def own_graphs(package: Opened) -> Mapping[str, Graph]:
 
 def whole_name(name: str) -> str:
     """The tensor that a weight is, or is a part of: `embed_tokens_per_layer.3.weight` is a part of the table, and so is
-    `embed_tokens.rows1000.weight`."""
-    return (
-        re.sub(r"(\.\d+)?(\.rows\d+)?\.weight$", ".weight", name)
-        if "embed_tokens" in name or "lm_head" in name
-        else name
-    )
+    `embed_tokens.rows1000.weight`, and `experts.down_proj.rows64`."""
+    if "embed_tokens" in name or "lm_head" in name:
+        return re.sub(r"(\.\d+)?(\.rows\d+)?\.weight$", ".weight", name)
+    return re.sub(r"(\.experts\.\w+)\.rows\d+$", r"\1", name)
 
 
 def inside(data: Any, *keys: str) -> Any:
