@@ -26,7 +26,8 @@ PAIRS = {
     "tiny-dense-pair": ("tiny", "tiny-dense-drafter"),
     "miniature-pair": ("miniature", "miniature-drafter"),
 }
-FULL = ("tiny-full", "big-full")
+FULL = ("tiny-full", "moe-full", "big-full")
+WHOLE = {"tiny-full": "target", "moe-full": "moe"}
 BIG_SEED = 24  # of the checkpoint that tests/record_full.py recorded
 
 
@@ -60,8 +61,8 @@ class Packages:
 
     def whole(self, source: str) -> Path:
         """The checkpoint with towers that a full package is built from."""
-        if source == "tiny-full":
-            return TINY / "target"
+        if source in WHOLE:
+            return TINY / WHOLE[source]
         folder = self.root / f"{source}-checkpoint"
         with alone(folder):
             if not folder.exists():

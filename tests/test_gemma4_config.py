@@ -92,9 +92,6 @@ def test_a_model_of_full_layers_only_has_no_window():
 
 
 REFUSED = {
-    "experts": (config(enable_moe_block=True), "mixture of experts", "without experts"),
-    "experts by number": (config(num_experts=8), "mixture of experts", "without experts"),
-    "the tiny mixture": (checkpoints.tiny_config("moe"), "mixture of experts", "without experts"),
     "a drafter": (checkpoints.tiny_config("assistant"), "'gemma4_assistant' is a drafter", "drafts for"),
     "a unified drafter": ({"model_type": "gemma4_unified_assistant"}, "is a drafter", "drafts for"),
     "unified": ({"model_type": "gemma4_unified"}, "is a unified Gemma 4 (12B)", "E2B, E4B or 31B"),

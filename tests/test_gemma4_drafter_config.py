@@ -81,6 +81,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "untied": (config({"tie_word_embeddings": False}, tie_word_embeddings=False), "tie_word", "is false"),
     "per-layer inputs": (config(hidden_size_per_layer_input=8), "per_layer_input", "is 8; expected 0"),
     "a table of them": (config(vocab_size_per_layer_input=512), "per_layer_input", "is 512; expected 0"),
+    "experts": (config(enable_moe_block=True), "enable_moe_block", "a drafter has no experts"),
     "wide": (config(use_double_wide_mlp=True), "use_double_wide_mlp", "is True; expected False"),
     "capped": (config(final_logit_softcapping=30.0), "softcapping", "is 30.0; expected None"),
     "images": (config(use_bidirectional_attention="vision"), "bidirectional", "keys of text alone"),
@@ -102,7 +103,6 @@ def test_what_no_drafter_has_is_an_error_with_an_address(name: str) -> None:
     [
         (config({"model_type": "gemma4"}), "model_type 'gemma4' is no drafter"),
         (config({"model_type": ["gemma4_assistant"]}), "is no drafter"),
-        (config(enable_moe_block=True), "mixture of experts"),
         (config({"quantization_config": {"quant_method": "awq"}}), "quant"),
     ],
 )

@@ -140,9 +140,7 @@ class GroupQuery(Default):
         ]
         return self.Reshape(self.Concat(*rows, axis=2) * scale, [0, 0, layers, width])
 
-    def _look_up(
-        self, w: Scope, name: str, ids: Value, columns: slice | None, of: str = "weight"
-    ) -> Value:
+    def _look_up(self, w: Scope, name: str, ids: Value, columns: slice | None, of: str = "weight") -> Value:
         """Rows of some columns of the table `of`, which are stored as the table `name`.   [...] -> [..., width]"""
         return self._rows(w, name, ids, columns, None, of)
 
@@ -210,9 +208,7 @@ class WebGpu(GroupQuery):
         """Rows of a table.   [...] -> [..., width]"""
         return self._look_up(w, name, ids, None, name)
 
-    def _look_up(
-        self, w: Scope, name: str, ids: Value, columns: slice | None, of: str = "weight"
-    ) -> Value:
+    def _look_up(self, w: Scope, name: str, ids: Value, columns: slice | None, of: str = "weight") -> Value:
         """A row is that of the last table that begins at its id or before."""
         (first, rows), *others = self._tables(w, name, columns, of).items()
         found = self._rows(w, first, self.Min(ids, rows.stop - 1) if others else ids, columns, rows, of)
@@ -222,9 +218,7 @@ class WebGpu(GroupQuery):
             found = self.Where(self.Unsqueeze(self.GreaterOrEqual(ids, rows.start), [-1]), here, found)
         return found
 
-    def _tables(
-        self, w: Scope, name: str, columns: slice | None, of: str = "weight"
-    ) -> dict[str, slice]:
+    def _tables(self, w: Scope, name: str, columns: slice | None, of: str = "weight") -> dict[str, slice]:
         """The tables in which some columns of a table are stored, and the rows of each."""
         height, width = w.shape(of)
         if columns is not None:

@@ -15,7 +15,17 @@ from cabochon.checkpoint import Tensor
 from cabochon.errors import TensorError
 from cabochon.gemma4.config import Layer, TextConfig
 
-__all__ = ["EXPERTS", "HEAD", "LAYERS_TABLE", "TABLE", "TOWERS", "TextTensors", "expected_shapes", "text_tensors"]
+__all__ = [
+    "EXPERTS",
+    "HEAD",
+    "LAYERS_TABLE",
+    "TABLE",
+    "TOWERS",
+    "TextTensors",
+    "as_rows",
+    "expected_shapes",
+    "text_tensors",
+]
 
 HEAD, TABLE = "lm_head.weight", "model.embed_tokens.weight"
 LAYERS_TABLE = "model.embed_tokens_per_layer.weight"
@@ -111,10 +121,10 @@ def text_tensors(tensors: Mapping[str, Tensor], config: TextConfig) -> TextTenso
     faults["wrong shape"] = misshapen(shapes, used)
     faults["wrong dtype"] = other_dtypes(used)
     refuse(faults)
-    return TextTensors({name: _as_rows(name, used[name]) for name in shapes}, unused)
+    return TextTensors({name: as_rows(name, used[name]) for name in shapes}, unused)
 
 
-def _as_rows(name: str, tensor: Tensor) -> Tensor:
+def as_rows(name: str, tensor: Tensor) -> Tensor:
     """The weights of experts as one table of all their rows, [experts · out, in]: the same bytes."""
     if EXPERTS not in name:
         return tensor

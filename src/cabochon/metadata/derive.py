@@ -6,7 +6,7 @@ tokenizer's.
 
 from collections.abc import Mapping
 
-from cabochon.gemma4.config import SLIDING
+from cabochon.gemma4.config import SLIDING, TextConfig
 from cabochon.metadata.decoder import Cache, Decoder
 from cabochon.metadata.document import (
     Alias,
@@ -22,6 +22,7 @@ from cabochon.metadata.document import (
     Invariant,
     Invoke,
     Manifest,
+    MixtureOfExperts,
     Model,
     Onnx,
     Opaque,
@@ -33,6 +34,7 @@ from cabochon.metadata.document import (
     Request,
     RequestAligned,
     Reuse,
+    Router,
     RuntimeRole,
     RuntimeRoleName,
     Serving,
@@ -59,6 +61,7 @@ __all__ = [
     "groups",
     "held",
     "invoke",
+    "mixture_of_experts",
     "model",
     "package",
     "remembered",
@@ -133,7 +136,32 @@ def remembered(decoder: Decoder) -> dict[str, Input]:
 
 def model(decoder: Decoder) -> Model:
     """Limits of the model. Attention is not described: one head size could not, and the ports say it."""
-    return Model(max_sequence_length=decoder.config.max_positions, vocab_size=last(decoder.logits))
+    return Model(
+        max_sequence_length=decoder.config.max_positions,
+        vocab_size=last(decoder.logits),
+        mixture_of_experts=mixture_of_experts(decoder.config),
+    )
+
+
+def mixture_of_experts(config: TextConfig) -> MixtureOfExperts | None:
+    """The experts of every layer, and the dense feed-forward beside them, which all tokens share; None without any.
+
+    `dense_fallback`: they are written in plain operators, not in one fused one.
+    """
+    if config.experts is None:
+        return None
+    return MixtureOfExperts(
+        representation="dense_fallback",
+        routed_expert_count=config.experts.count,
+        shared_expert_count=1,
+        experts_per_token=config.experts.chosen,
+        expert_intermediate_size=config.experts.width,
+        shared_expert_intermediate_size=config.layers[0].intermediate,
+        activation="gelu_pytorch_tanh",
+        router=Router(
+            score_function="softmax", selection_method="top_k", normalize_weights=True, scaling_factor=1.0
+        ),
+    )
 
 
 def package(decoder: Decoder) -> Package | None:

@@ -71,7 +71,7 @@ def contracts(config: TextConfig, raw: Mapping[str, Any], model: ir.Model) -> di
         "final_logit_softcapping": config.softcap,
         "tie_word_embeddings": config.tied,
         "max_position_embeddings": config.max_positions,
-        "moe": _moe(raw),
+        "moe": _moe(config, raw),
     }
     if not isinstance(found["heterogeneous_head_dim"], dict):
         found["head_dim"] = found.pop("heterogeneous_head_dim")
@@ -129,7 +129,9 @@ def _ordinal(number: int) -> str:
     return f"{number}{last}"
 
 
-def _moe(raw: Mapping[str, Any]) -> str | None:
+def _moe(config: TextConfig, raw: Mapping[str, Any]) -> str | None:
+    if experts := config.experts:
+        return f"{experts.count} experts of width {experts.width}, {experts.chosen} for each token, beside a dense MLP"
     text = raw.get("text_config", raw)
     if text.get("enable_moe_block") is False:
         return "disabled in this checkpoint (enable_moe_block=false); dense MLP"

@@ -18,6 +18,7 @@ from cabochon.gemma4.layout import (
     text_layout,
     tower_layout,
 )
+from cabochon.gemma4.names import as_rows
 from cabochon.package.fitting import require_fit
 from cabochon.package.kinds import DRAFTER, FULL, TEXT, Kind
 from cabochon.planning.opened import Opened
@@ -110,8 +111,12 @@ def _checked(offer: Offer, raw: Mapping[str, Any]) -> Offer:
 def _declared(slots: list[Slot]) -> dict[str, Tensor]:
     """The tensors as config.json has them: names and shapes, and no bytes."""
     return {
-        name: Tensor(name, "I64" if name.endswith("token_ordering") else "BF16", slot.shape, Path(), 0, 0)
+        name: as_rows(name, Tensor(name, _dtype(name), slot.shape, Path(), 0, 0))
         for slot in slots
         # as transformers renames them, by which the component is known
         for name in [slot.name.replace("model.vision_embedder.", "model.embed_vision.")]
     }
+
+
+def _dtype(name: str) -> str:
+    return "I64" if name.endswith("token_ordering") else "BF16"

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from cabochon.gemma4.names import EXPERTS
+from cabochon.metadata.derive import mixture_of_experts
 from cabochon.metadata.document import QuantizationOverride
 from cabochon.validation.facts import Decoded
 from cabochon.validation.findings import Severity
@@ -47,6 +49,24 @@ def attention_contradicted(package: Opened) -> Iterator[Found]:
             if said is not None:
                 plain = said.model_dump(exclude_none=True)
                 yield from differing(f"{name}: model.attention", plain, attention(found))
+
+
+@rule("HON034", Severity.ERROR, ("document", "graphs"))
+def experts_differ(package: Opened) -> Iterator[Found]:
+    """The document's mixture_of_experts is not that of config.json and of the graph's weights.
+
+    Causes: numbers of another model; a block that was left where there are no experts, or dropped where there are.
+    Remedy: build again: the block is derived.
+    """
+    stored = any(EXPERTS in name for graph in package.graphs.values() for name in graph.initializers)
+    for found in facts(package):
+        expected = mixture_of_experts(found.config) if found.config and stored else None
+        real = expected.model_dump(exclude_none=True) if expected else {}
+        for name, document in documents(package):
+            mixture = document.model.mixture_of_experts if document.model else None
+            said = mixture.model_dump(exclude_none=True) if mixture else {}
+            if said != real:
+                yield Found(f"{name}: model.mixture_of_experts", str(said or "none"), str(real or "none"))
 
 
 def attention(found: Decoded) -> dict[str, Any]:
