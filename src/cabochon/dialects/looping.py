@@ -36,6 +36,7 @@ class Looping(Tracer):
         type and shape it keeps.
         """
         body, number, on = self._body()
+        assert start.dtype is not None
         held = body.input(f"{body.graph.name}.held", start.dtype, *start.dims)
         found = step(body, body.Gather(over, number), held)
         body.graph.outputs.extend([body.Identity(on), found])

@@ -178,9 +178,8 @@ class Standard(Looping):
         gets its tracer, the number of one, and the rows of x that ask for it; nothing of another is read. Sums in f32.
         """
         rows, which, shares = (self.Reshape(v, [-1, v.dims[-1]]) for v in (x, which, shares))
-        asked = self.ScatterElements(
-            np.zeros(count, np.int64), self.Reshape(which, [-1]), self.Reshape(which * 0 + 1, [-1])
-        )
+        once = self.Reshape(which, [-1])
+        asked = self.ScatterElements(np.zeros(count, np.int64), once, once * 0 + 1)
 
         def step(g: Self, e: Value, so_far: Value) -> Value:
             here = g.Equal(which, e)

@@ -1,5 +1,6 @@
 """The table of targets, as data."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -11,7 +12,15 @@ from cabochon.packing.storage import Storage
 if TYPE_CHECKING:
     from cabochon.dialects.standard import Standard
 
-__all__ = ["TARGETS", "WEBGPU_BINDING", "WEBGPU_FILE", "Target", "layer_table", "row_tables"]
+__all__ = [
+    "TARGETS",
+    "WEBGPU_BINDING",
+    "WEBGPU_FILE",
+    "Target",
+    "layer_table",
+    "row_tables",
+    "whole_name",
+]
 
 WEBGPU_BINDING = 128 << 20  # maxStorageBufferBindingSize of the WebGPU specification, in bytes
 # Most bytes of a file there: onnxruntime-web takes it as one ArrayBuffer, and Chromium's end here, 2 MiB before 2 GiB
@@ -27,7 +36,8 @@ def layer_table(name: str, layer: int) -> str:
 def row_tables(name: str, rows: int, row_bytes: int, binding: int | None) -> dict[str, slice]:
     """The tables in which the table `name` is stored, and the rows of each: as few as fit a binding.
 
-    `...rows{first}.weight` for `...weight`, `...rows{first}` for a name of another end; the table itself where it fits. `binding`: bytes, None for any number.
+    `...rows{first}.weight` for `...weight`, `...rows{first}` for a name of another end; the table itself where it fits.
+    `binding`: bytes, None for any number.
     """
     if binding is None or rows * row_bytes <= binding:
         return {name: slice(0, rows)}
@@ -35,6 +45,11 @@ def row_tables(name: str, rows: int, row_bytes: int, binding: int | None) -> dic
     stem = name.removesuffix(".weight")
     end = name.removeprefix(stem)
     return {f"{stem}.rows{a}{end}": slice(a, min(a + step, rows)) for a in range(0, rows, step)}
+
+
+def whole_name(part: str) -> str:
+    """The name of the table that `row_tables` calls a part so; any other name as it is."""
+    return re.sub(r"\.rows\d+(?=\.weight$|$)", "", part)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from cabochon.checkpoint import Tensor
+from cabochon.dialects.targets import whole_name
 from cabochon.errors import PackageError
 from cabochon.gemma4.names import HEAD, LAYERS_TABLE, TABLE
 from cabochon.packing import Scheme
@@ -102,7 +103,8 @@ def _whole(weight: Weight) -> str:
     name = weight.name
     if isinstance(weight, Part) and weight.what != "codes":
         name = name.removesuffix(f"_{weight.what}")
-    return next((table for table in _TABLES if name.startswith(table.removesuffix("weight"))), name)
+    whole = whole_name(name)
+    return next((table for table in _TABLES if whole.startswith(table.removesuffix("weight"))), whole)
 
 
 def _stored_as(weight: Weight) -> str:

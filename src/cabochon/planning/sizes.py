@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from cabochon.checkpoint import Tensor
 from cabochon.dialects import Target
+from cabochon.dialects.targets import whole_name
 from cabochon.gemma4.names import HEAD, LAYERS_TABLE, TABLE
 from cabochon.package.kinds import DRAFTER, FULL
 from cabochon.package.layout import data_bytes
@@ -110,9 +111,10 @@ def _whole(weight: Weight) -> str:
     for table in (TABLE, LAYERS_TABLE, HEAD):  # which may be stored as several
         if weight.name.startswith(table.removesuffix("weight")):
             return table
+    name = weight.name
     if isinstance(weight, Part) and weight.what != "codes":
-        return weight.name.removesuffix(f"_{weight.what}")
-    return weight.name
+        name = name.removesuffix(f"_{weight.what}")
+    return whole_name(name)
 
 
 def _numbers(weight: Weight) -> int:
