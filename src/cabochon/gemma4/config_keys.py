@@ -163,7 +163,7 @@ _FIXED_IN_DRAFTERS: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 def refuse_other_models(raw: Mapping[str, Any]) -> None:
-    """Raise UnsupportedError, with what to do, unless `raw` is a Gemma 4 without experts or holds one."""
+    """Raise UnsupportedError, with what to do, unless `raw` is a Gemma 4 or holds one."""
     kind = raw.get("model_type")
     if not isinstance(kind, str):
         raise ConfigError(

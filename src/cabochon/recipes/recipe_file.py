@@ -22,7 +22,7 @@ FLOAT = "float"  # the method of a rule whose weights stay floating
 METHODS = ("k-quant", "round", "nf4", FLOAT)
 BITS = (4, 8)
 ACTIVATIONS = ("f16", "f32")
-_TABLES = "*/embed_tokens*"
+_LOOKED_UP = ("*/embed_tokens*", "*/experts.*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 
@@ -120,13 +120,13 @@ def require_applicable(precision: Precision, tensors: Mapping[str, Tensor], comp
                 at=f"recipe {precision.name}: rules[{i}]: weights",
                 remedy="correct the pattern, or leave the rule out",
             )
-    for table in (one for one in known if fnmatchcase(one, _TABLES)):
+    for table, pattern in ((one, each) for each in _LOOKED_UP for one in known if fnmatchcase(one, each)):
         fitting = [i for i, rule in enumerate(precision.rules) if fnmatchcase(table, rule.weights)]
         if fitting and precision.rules[fitting[-1]].method == "nf4":
             raise ConfigError(
                 f"is 'nf4' for {table}; expected 'k-quant', 'round' or {FLOAT!r}: no operator looks up rows in nf4",
                 at=f"recipe {precision.name}: rules[{fitting[-1]}]: method",
-                remedy=f"add [[rules]] behind it, with weights = {_TABLES!r} and another method",
+                remedy=f"add [[rules]] behind it, with weights = {pattern!r} and another method",
             )
 
 
