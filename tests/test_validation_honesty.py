@@ -116,6 +116,21 @@ def verdict(**content: Any) -> How:
 ROW = {"name": "a", "passed": True}
 TRIAL = {"how": "x", "passed": True, "prompts": [ROW]}
 BF16 = ("tiny", "default", "bf16")
+EXPERTS = {
+    "representation": "dense_fallback",
+    "routed_expert_count": 8,
+    "shared_expert_count": 1,
+    "experts_per_token": 2,
+    "expert_intermediate_size": 32,
+    "shared_expert_intermediate_size": 48,
+    "activation": "gelu_pytorch_tanh",
+    "router": {
+        "score_function": "softmax",
+        "selection_method": "top_k",
+        "normalize_weights": True,
+        "scaling_factor": 1.0,
+    },
+}
 BREAKS = (
     Break("another number of layers", contract("num_hidden_layers", 35), {"HON001"}, options=QUICK),
     Break("another number of owners", contract("owned_kv_layers", 10), {"HON001"}, options=QUICK),
@@ -237,6 +252,21 @@ BREAKS = (
     ),
     Break("another vocabulary", model(vocab_size=1000), {"HON010"}, options=DOCUMENT),
     Break("another length", model(max_sequence_length=10**9), {"HON010"}, options=DOCUMENT),
+    Break("experts of a model without any", model(mixture_of_experts=EXPERTS), {"HON034"}, options=DOCUMENT),
+    Break(
+        "more experts for a token",
+        edit_document(lambda d: d["model"]["mixture_of_experts"].update(experts_per_token=4)),
+        {"HON034"},
+        ("moe-full", "default", "f32"),
+        options=DOCUMENT,
+    ),
+    Break(
+        "no word of the experts",
+        edit_document(lambda d: d["model"].pop("mixture_of_experts")),
+        {"HON034"},
+        ("moe-full", "default", "f32"),
+        options=DOCUMENT,
+    ),
     Break(
         "one head size in model.attention",
         model(attention={"type": "gqa", "head_dim": 16}),
