@@ -365,3 +365,12 @@ def test_the_index_is_read_off_what_stands_there(copy: Path) -> None:
     shutil.rmtree(copy / "f16")
     write_index(copy)
     assert (copy / INDEX).read_text() == "# Nothing stands here yet\n"
+
+
+def test_what_is_no_package_is_never_replaced(tmp_path: Path) -> None:
+    mine = tmp_path / "matrix" / "f16" / "default" / "mine"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("notes")
+    with pytest.raises(PackageError, match=r"f16/default: it has no provenance\.json"):
+        run(tmp_path / "matrix", "f16/default", replace=True)
+    assert mine.read_text() == "notes"

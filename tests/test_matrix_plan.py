@@ -153,8 +153,9 @@ def test_what_cannot_be_planned() -> None:
 
 
 def test_what_a_target_cannot_carry_is_refused_by_itself(tmp_path: Path) -> None:
-    planned = {unit.folder: unit.refused for unit in plan_matrix(TINY / "moe").units}
-    assert all("mixture" in reason or "expert" in reason for reason in planned.values()), planned
+    unified = TINY.parent / "geometries" / "12b.json"
+    planned = {unit.folder: unit.refused for unit in plan_matrix(unified).units}
+    assert all("unified" in reason for reason in planned.values()), planned
 
 
 def test_the_recipe_for_ray_names_what_there_is() -> None:

@@ -78,7 +78,9 @@ def test_of_onnx_standard_at_once(packages: Packages, tmp_path: Path) -> None:
     out = tmp_path / "out"
     convert(packages("tiny-drafter", "onnx-standard"), out, to="openvino-epcontext")
     own = Converted(packages)("tiny-drafter", "f32")
-    assert (out / "model.xml").read_bytes() == (own / "openvino_model.xml").read_bytes()
+    mine, its = ((out / "model.xml").read_text(), (own / "openvino_model.xml").read_text())
+    layers = re.compile(r'<layer id="\d+" name="([^"]*)" type="(\w+)"')
+    assert sorted(layers.findall(mine)) == sorted(layers.findall(its)) != []
     assert validate(out).passed
 
 

@@ -185,7 +185,11 @@ BREAKS = (
         {"OVN006"},
         STATEFUL,
     ),
-    quick("a frozen input", edit_bytes(XML, required_again), {"OVN007", "OVN009", "OVN010", "OVN014"}),
+    quick(
+        "a frozen input",
+        edit_bytes(XML, required_again),
+        {"FIL006", "FIL007", "FIL008", "OVN007", "OVN009", "OVN010", "OVN014"},
+    ),
     quick("another name of a port", xml('names="input_ids"', 'names="ids"'), {"OVN007", "OVN009", "OVN010"}),
     quick("a config of other head sizes", lambda p: reconfigured(p, head_dim=32), {"OVN008"}),
     quick("a config of another vocabulary", lambda p: reconfigured(p, vocab_size=256), {"OVN008"}),

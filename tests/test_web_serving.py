@@ -187,8 +187,24 @@ def test_the_program_serves_until_it_is_interrupted(packages: Packages) -> None:
     url = json.loads(program.stdout.readline())["url"]
     address = url.removeprefix("http://").removesuffix("/").split(":")
     with socket.create_connection((address[0], int(address[1])), timeout=5) as connection:
-        connection.sendall(b"GET /web.json HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /web.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
         os.kill(program.pid, signal.SIGINT)
         said = program.communicate(timeout=10)
     assert (program.returncode, *said) == (130, "", "")
+
+
+def test_another_host_is_not_answered(packages: Packages) -> None:
+    """A page of another name that resolves to this machine reads nothing."""
+    for host, expected in (("evil.example", 421), ("localhost:1234", 404), ("[::1]:1234", 404)):
+        server = open_server(Site({}, {}), "127.0.0.1", 0)
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=5)
+            connection.request("GET", "/nothing", headers={"Host": host})
+            assert connection.getresponse().status == expected
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()

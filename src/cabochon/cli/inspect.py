@@ -130,9 +130,14 @@ def _findings(one: "Judged") -> Iterator[str]:
 
 
 def _sentences(found: "Inspection", fits: "list[Fit]") -> Iterator[str]:
+    from cabochon.dialects import CONVERSIONS
+
     satisfied = [fit.target for fit in fits if fit.satisfied]
-    if satisfied:
-        yield f"this package satisfies {', '.join(satisfied)}"
+    own = [name for name in satisfied if name not in CONVERSIONS or found.target in CONVERSIONS]
+    if own:
+        yield f"this package satisfies {', '.join(own)}"
+    if converted := [name for name in satisfied if name not in own]:
+        yield f"it can be converted (`cabochon convert`) for {', '.join(converted)}"
     for fit in fits:
         for condition in fit.conditions if not fit.needs else ():
             yield f"on {fit.target}: {condition}"

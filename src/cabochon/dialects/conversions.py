@@ -28,6 +28,7 @@ class Conversion:
         """What it carries: what the other does, and other things are to be known of it."""
         source = TARGETS[self.of]
         kept = {name: said for name, said in source.caveats.items() if name not in source.precisions}
+        kept["bf16"] = "cabochon's own runtime cannot drive it: OpenVINO hands no bf16 arrays to Python"
         if self.condition:
             kept |= dict.fromkeys(sorted(source.precisions), self.condition)
         return replace(

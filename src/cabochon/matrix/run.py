@@ -130,6 +130,12 @@ def _outcomes(making: Making, replacing: bool, verify: bool) -> Iterator[Outcome
 
 def _require_ours(out: Path, found: Mapping[str, Standing], replacing: bool) -> None:
     """Raise PackageError where something stands that is neither to be kept nor to be replaced."""
+    if foreign := [f"{folder}: {it.why}" for folder, it in found.items() if it.state == "foreign"]:
+        raise PackageError(
+            "what stands in the place of variants is none of cabochon's:\n" + "\n".join(foreign),
+            at=str(out),
+            remedy="choose another OUT, or move it away: --replace replaces packages alone",
+        )
     wrong = {folder: it for folder, it in found.items() if it.state in ("other", "damaged")}
     if wrong and not replacing:
         what = {"other": "is another package", "damaged": "is damaged"}

@@ -23,7 +23,9 @@ def shard_of(units: "Iterable[Unit]", i: int, n: int) -> "tuple[Unit, ...]":
     """The i-th of n shards, counted from 1."""
     if not 1 <= i <= n:
         raise PackageError(f"shard is {i}/{n}; expected i/n, with i from 1 to n")
-    return split(units, n)[i - 1]
+    units = list(units)
+    parts = split(units, min(n, len(units) or 1))
+    return parts[i - 1] if i <= len(parts) else ()
 
 
 def split(units: "Iterable[Unit]", n: int) -> "list[tuple[Unit, ...]]":

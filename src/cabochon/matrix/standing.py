@@ -32,9 +32,9 @@ class Inputs:
 @dataclass(frozen=True)
 class Standing:
     """`state`: nothing stands there; what was asked for; a package that something else was built as; one that is not
-    whole. `why` it is not what was asked for."""
+    whole; what is no package at all. `why` it is not what was asked for."""
 
-    state: Literal["absent", "whole", "other", "damaged"]
+    state: Literal["absent", "whole", "other", "damaged", "foreign"]
     why: str = ""
 
 
@@ -44,6 +44,8 @@ def standing(out: Path, unit: Unit, inputs: Inputs, *, verify: bool = False) -> 
     package = out / unit.folder
     if not package.exists():
         return Standing("absent")
+    if not (package / PROVENANCE).is_file():
+        return Standing("foreign", f"it has no {PROVENANCE}")
     try:
         record, digests = read_record(package), sums.read(package)
     except PackageError as error:

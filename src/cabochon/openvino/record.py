@@ -4,9 +4,11 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from cabochon import __version__, sums
+from cabochon.errors import PackageError
 from cabochon.files import sha256
 from cabochon.metadata.ports import Port
 from cabochon.metadata.yaml import read, write
@@ -84,10 +86,18 @@ def _graphs(made: Made) -> dict[str, Any]:
 def contract(made: Made) -> bytes:
     """component_contract.yaml: what each graph takes and gives, as its file says; what a drafter borrows, as before."""
     path = made.source.root / COMPONENT_CONTRACT
-    known: Mapping[str, Any] = read(path.read_bytes(), path.name)["components"] if path.is_file() else {}
+    known = _known(path) if path.is_file() else {}
     components = {name: _component(made, folder, known.get(name, {})) for name, folder in _names(made)}
     others = {name: _elsewhere(said, made) for name, said in known.items() if name not in components}
     return write({"components": {**components, **others}})
+
+
+def _known(path: Path) -> Mapping[str, Any]:
+    said: Any = read(path.read_bytes(), path.name)
+    components = said.get("components") if isinstance(said, Mapping) else None
+    if not isinstance(components, Mapping):
+        raise PackageError("has no components", at=str(path), remedy="build the package again")
+    return components
 
 
 def _names(made: Made) -> Iterator[tuple[str, str]]:

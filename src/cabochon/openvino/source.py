@@ -63,6 +63,11 @@ class Source:
 def read_source(root: Path) -> Source:
     """The package at `root`. Raises PackageError for what is none, or of another target."""
     root = root.resolve()
+    if not (root / sums.SUMS).is_file():
+        found = f"has no {sums.SUMS}" if root.is_dir() else "is not a folder"
+        raise PackageError(
+            f"{found}; expected a package", at=str(root), remedy=f"make one with --target {STANDARD}"
+        )
     digests = sums.read(root)
     for name in digests:
         if not (root / name).is_file():
@@ -73,7 +78,7 @@ def read_source(root: Path) -> Source:
     said = next(iter(graphs.values())).properties if graphs else {}
     if said.get("cabochon.target") not in (STANDARD, IR):
         raise PackageError(
-            f"was built for {said.get('cabochon.target')}; only packages of {STANDARD} are converted",
+            f"was built for {said.get('cabochon.target')}; only packages of {STANDARD} and {IR} are converted",
             at=str(root),
             remedy=f"build it with --target {STANDARD}",
         )
@@ -106,9 +111,12 @@ def _kind(graphs: Mapping[str, Graph] | Mapping[str, Net]) -> str:
 
 
 def _record(root: Path) -> dict[str, Any]:
+    at, remedy = str(root / PROVENANCE), "build the package again"
     try:
-        return parse_object((root / PROVENANCE).read_bytes())
+        record = parse_object((root / PROVENANCE).read_bytes())
     except (OSError, ValueError) as error:
-        raise PackageError(
-            f"cannot be read: {error}", at=str(root / PROVENANCE), remedy="build the package again"
-        ) from None
+        raise PackageError(f"cannot be read: {error}", at=at, remedy=remedy) from None
+    origins = [said for name in ("target", "assistant") if isinstance(said := record.get(name), Mapping)]
+    if not origins or not all({"license", "license_evidence"} <= said.keys() for said in origins):
+        raise PackageError("does not say which checkpoint it was built from", at=at, remedy=remedy)
+    return record

@@ -68,7 +68,14 @@ class OpenVinoGraph:
         )
         _refuse_others(given["provider"], given["session_options"])
         self._ov = library()
+        _require_own(path)
         properties = said(path)
+        if properties.get("activations", properties.get("precision")) == "bf16":
+            raise RequestError(
+                "this package is bfloat16, of which neither OpenVINO nor cabochon hands arrays to Python",
+                at=str(path),
+                remedy="convert a package of --precision f32, which holds every bfloat16 value exactly, or of f16",
+            )
         self.provider = named(self._ov)
         self.metadata = {PREFIX + key: value for key, value in properties.items() if key not in OWN}
         model = _read(self._ov, path)
@@ -205,6 +212,18 @@ def library() -> Any:
 def named(ov: Any) -> str:
     """What runs an IR, with its version: "openvino 2026.4.1 CPU"."""
     return f"openvino {ov.__version__.partition('-')[0]} {DEVICE}"
+
+
+def _require_own(path: Path) -> None:
+    """Raise PackageError unless the IR and its weights are files beside each other: OpenVINO follows links to anywhere,
+    and waits for pipes."""
+    for file in (path, path.with_suffix(".bin")):
+        if not file.is_file() or file.resolve().parent != path.parent.resolve():
+            raise PackageError(
+                "is no file of the package",
+                at=str(file),
+                remedy="check the package with `cabochon validate`, or convert it again",
+            )
 
 
 def _refuse_others(provider: str | None, session_options: Any) -> None:

@@ -194,6 +194,11 @@ def provenance_differs(package: Opened) -> Iterator[Found]:
     record, first = package.json(PROVENANCE), converted(package)
     if first is None or record is None:
         return
+    for key in ("build", "target", "files"):
+        if not inside(record, key) and not (key == "target" and inside(record, "assistant")):
+            yield Found(
+                f"{PROVENANCE}: {key}", "nothing", "what the conversion was made of, and what it made"
+            )
     said = inside(record, "build")
     kind = TYPES.get(activations(first.properties) or "")
     yield from differing(

@@ -44,6 +44,7 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-cache",  # kept, but asked for by its tag each time: a package may be built again
     "Accept-Ranges": "bytes",
 }
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 RANGE = re.compile(r"bytes=([0-9]{0,20})-([0-9]{0,20})")
 
 
@@ -116,6 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
 
     def _answer(self, *, body: bool) -> None:
+        if not self._meant():
+            self._say(HTTPStatus.MISDIRECTED_REQUEST)
+            return
         try:
             name = unquote(urlsplit(self.path).path).removeprefix("/") or INDEX
         except ValueError:  # "http://[/": an address that is none
@@ -128,6 +132,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         with opened as file:
             self._send(file, name, _tag(found, file), body=body)
+
+    def _meant(self) -> bool:
+        """Whether the host that was asked for is this one: a page of another name, which points here, reads nothing."""
+        listening, asked = cast(Server, self.server).server_name, self.headers.get("Host")
+        name = "" if asked is None else re.sub(r":\d+$", "", asked.strip()).strip("[]").lower()
+        return not name or listening not in LOOPBACK or name in LOOPBACK
 
     def _send(self, file: BinaryIO, name: str, tag: str, *, body: bool) -> None:
         size = file.seek(0, io.SEEK_END)
