@@ -42,9 +42,9 @@ def row_tables(name: str, rows: int, row_bytes: int, binding: int | None) -> dic
     if binding is None or rows * row_bytes <= binding:
         return {name: slice(0, rows)}
     step = max(binding // row_bytes, 1)
-    stem = name.removesuffix(".weight")
-    end = name.removeprefix(stem)
-    return {f"{stem}.rows{a}{end}": slice(a, min(a + step, rows)) for a in range(0, rows, step)}
+    stem = name.removesuffix("weight")  # which is all of it where a layer asks for its own
+    stem, end = (stem, ".weight") if stem != name else (f"{name}.", "")
+    return {f"{stem}rows{a}{end}": slice(a, min(a + step, rows)) for a in range(0, rows, step)}
 
 
 def whole_name(part: str) -> str:
