@@ -224,11 +224,11 @@ def test_a_package_is_whole(converted: Converted) -> None:
     assert {"openvino_model.bin", "tokenizer.json", "component_contract.yaml"} <= set(listed)
 
 
-def test_the_same_layers_every_time(converted: Converted, packages: Packages, tmp_path: Path) -> None:
-    """Names count nothing that OpenVINO made before. Where it puts a constant is its own to say."""
+def test_the_same_operators_every_time(converted: Converted, packages: Packages, tmp_path: Path) -> None:
+    """How OpenVINO counts and orders constants is its own to say; that none is lost, `convert` looks at itself."""
     convert(packages("tiny-drafter", "onnx-standard"), tmp_path / "out")
     both = [tmp_path / "out", converted("tiny-drafter")]
-    layers = re.compile(r'<layer id="\d+" name="([^"]*)" type="(\w+)"')
+    layers = re.compile(r'<layer id="\d+" name="[^"]*" type="(?!Const")(\w+)"')
     mine, its = (sorted(layers.findall((folder / "openvino_model.xml").read_text())) for folder in both)
     assert mine == its != []
     mine, its = ((folder / "component_contract.yaml").read_bytes() for folder in both)

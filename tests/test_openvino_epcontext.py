@@ -79,7 +79,7 @@ def test_of_onnx_standard_at_once(packages: Packages, tmp_path: Path) -> None:
     convert(packages("tiny-drafter", "onnx-standard"), out, to="openvino-epcontext")
     own = Converted(packages)("tiny-drafter", "f32")
     mine, its = ((out / "model.xml").read_text(), (own / "openvino_model.xml").read_text())
-    layers = re.compile(r'<layer id="\d+" name="([^"]*)" type="(\w+)"')
+    layers = re.compile(r'<layer id="\d+" name="[^"]*" type="(?!Const")(\w+)"')
     assert sorted(layers.findall(mine)) == sorted(layers.findall(its)) != []
     assert validate(out).passed
 
