@@ -48,6 +48,23 @@ BIG = {  # the 31B model, which has keys for values, without sharing
     "use_bidirectional_attention": "vision",
 }
 
+# What documents say of the experts of the tiny mixture.
+EXPERTS = {
+    "representation": "dense_fallback",
+    "routed_expert_count": 8,
+    "shared_expert_count": 1,
+    "experts_per_token": 2,
+    "expert_intermediate_size": 32,
+    "shared_expert_intermediate_size": 48,
+    "activation": "gelu_pytorch_tanh",
+    "router": {
+        "score_function": "softmax",
+        "selection_method": "top_k",
+        "normalize_weights": True,
+        "scaling_factor": 1.0,
+    },
+}
+
 
 def tiny_config(name: str = "text") -> dict[str, Any]:
     return json.loads((TINY / name / "config.json").read_bytes())

@@ -114,3 +114,9 @@ def test_no_bar_beside_json(monkeypatch: Any) -> None:
         bar.start(10)
         bar.advance(10)
         assert bar._bar is None
+
+
+@pytest.mark.parametrize("wrong", [["--shard", "3/2"], ["--shard", "two"], []])
+def test_a_matrix_that_was_called_wrongly_is_exit_code_2(wrong: list[str]) -> None:
+    out = ["out"] if wrong else []
+    assert call("matrix", "source", *out, *wrong).returncode == 2

@@ -224,13 +224,26 @@ def test_a_package_is_whole(converted: Converted) -> None:
     assert {"openvino_model.bin", "tokenizer.json", "component_contract.yaml"} <= set(listed)
 
 
-def test_the_same_operators_every_time(converted: Converted, packages: Packages, tmp_path: Path) -> None:
+def held(package: Path) -> set[tuple[str, tuple[int, ...], bytes]]:
+    """Every constant of an IR: its type, its shape, its bytes."""
+    stored = (package / "openvino_model.bin").read_bytes()
+    return {
+        (one.dtype, one.shape, stored[(start := int(one.offset or 0)) : start + one.nbytes])
+        for one in read_net(package, "openvino_model.xml").constants
+    }
+
+
+def test_the_same_operators_and_constants_every_time(
+    converted: Converted, packages: Packages, tmp_path: Path
+) -> None:
     """How OpenVINO counts and orders constants is its own to say; that none is lost, `convert` looks at itself."""
     convert(packages("tiny-drafter", "onnx-standard"), tmp_path / "out")
     both = [tmp_path / "out", converted("tiny-drafter")]
     layers = re.compile(r'<layer id="\d+" name="[^"]*" type="(?!Const")(\w+)"')
     mine, its = (sorted(layers.findall((folder / "openvino_model.xml").read_text())) for folder in both)
     assert mine == its != []
+    mine, its = map(held, both)
+    assert mine == its and len(mine) > 50
     mine, its = ((folder / "component_contract.yaml").read_bytes() for folder in both)
     assert mine == its
 

@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from broken import Break, all_of, check, edit_bytes, edit_document, edit_graph, edit_json, write
+from checkpoints import EXPERTS
 from packages import Packages
 
 QUICK = {"quick": True}
@@ -116,21 +117,6 @@ def verdict(**content: Any) -> How:
 ROW = {"name": "a", "passed": True}
 TRIAL = {"how": "x", "passed": True, "prompts": [ROW]}
 BF16 = ("tiny", "default", "bf16")
-EXPERTS = {
-    "representation": "dense_fallback",
-    "routed_expert_count": 8,
-    "shared_expert_count": 1,
-    "experts_per_token": 2,
-    "expert_intermediate_size": 32,
-    "shared_expert_intermediate_size": 48,
-    "activation": "gelu_pytorch_tanh",
-    "router": {
-        "score_function": "softmax",
-        "selection_method": "top_k",
-        "normalize_weights": True,
-        "scaling_factor": 1.0,
-    },
-}
 BREAKS = (
     Break("another number of layers", contract("num_hidden_layers", 35), {"HON001"}, options=QUICK),
     Break("another number of owners", contract("owned_kv_layers", 10), {"HON001"}, options=QUICK),

@@ -138,6 +138,7 @@ def quick(name: str, how: How, found: set[str], package: tuple[str, str, str] = 
 BREAKS = (
     quick("a file that was cut off", edit_bytes(XML, lambda b: b[: len(b) // 2]), {"FIL020"}),
     quick("a document type", xml("<net ", "<!DOCTYPE net [<!ENTITY a 'b'>]><net "), {"FIL020"}),
+    quick("two layers of one number", xml('<layer id="1"', '<layer id="0"'), {"FIL020"}),
     quick("no IR at all", write(XML, "<html/>"), {"FIL020"}),
     quick("an empty file", write(XML, ""), {"FIL002", "FIL020"}),
     quick("elements inside of each other", write(XML, f"<net>{'<a>' * 200}{'</a>' * 200}</net>"), {"FIL020"}),

@@ -1,6 +1,7 @@
 """web.json: the page is told of a package what the runtime reads of it; what no browser can run is refused."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import onnx
 import pytest
 
 import cabochon
+import cabochon.web
 from cabochon import sums
+from cabochon.dialects.targets import WEBGPU_FILE
 from cabochon.errors import PackageError
 from cabochon.web import manifest
 from packages import Packages
@@ -132,6 +135,19 @@ def test_a_data_file_of_2_gib_is_refused(packages: Packages, tmp_path: Path) -> 
     with pytest.raises(PackageError, match="2,147,483,648 bytes in one file; a browser loads") as refused:
         manifest(package)
     assert "--target webgpu" in refused.value.remedy
+
+
+def test_a_data_file_that_ends_too_early_is_refused(packages: Packages, tmp_path: Path) -> None:
+    package = copied(packages(), tmp_path)
+    whole = (package / "model.onnx.data").stat().st_size
+    os.truncate(package / "model.onnx.data", 1000)
+    with pytest.raises(PackageError, match=rf"1,000 bytes; the graph reads {whole:,}"):
+        manifest(package)
+
+
+def test_a_browser_and_python_know_one_limit() -> None:
+    page = (Path(cabochon.web.__file__).parent / "page" / "engine" / "manifest.js").read_text()
+    assert f"export const MOST_BYTES = {WEBGPU_FILE:#x};" in page
 
 
 def test_another_target_is_refused(packages: Packages, tmp_path: Path) -> None:

@@ -80,7 +80,6 @@ def matrix(
     the end.
     """
     from cabochon.matrix import build_matrix, plan_matrix
-    from cabochon.matrix.shards import read_shard
 
     if model is ModelKind.drafter:
         raise typer.BadParameter("expected text or full", param_hint="--model")
@@ -89,7 +88,7 @@ def matrix(
         "assistant": assistant,
         "only": tuple(only or ()),
         "every": every,
-        "shard": None if shard is None else read_shard(shard),
+        "shard": None if shard is None else _shard(shard),
         "revision": revision,
         "assistant_revision": assistant_revision,
     }
@@ -98,7 +97,7 @@ def matrix(
         print_json(_listed(planned)) if as_json else print_matrix(planned)
         return
     if out is None:
-        raise PackageError("OUT is missing", remedy="cabochon matrix SOURCE OUT, or --list")
+        raise typer.BadParameter("give OUT, or --list")
     with Lines() if as_json else Bars() as watch:
         ran = build_matrix(
             source,
@@ -114,6 +113,15 @@ def matrix(
         print_ran(ran)
     if not ran.complete:
         raise typer.Exit(1)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    from cabochon.matrix.shards import read_shard
+
+    try:
+        return read_shard(text)
+    except PackageError as error:
+        raise typer.BadParameter(error.message, param_hint="--shard") from None
 
 
 def _listed(planned: "Matrix") -> dict[str, Any]:

@@ -199,7 +199,7 @@ TARGETS = {
             False,
             Storage("f16", methods=_BLOCKS, half_tables=False),  # any f16 asks for the feature shader-f16
             {
-                "nf4": "no kernel for it is known: MatMulBnb4 is not among those of onnxruntime for WebGPU",
+                "nf4": "not carried: onnxruntime-web 1.30 has a kernel of MatMulBnb4, with which no package was tried",
                 "bf16": "WebGPU has no bf16 type",
                 "f16": "the adapter must offer the feature shader-f16",
             },

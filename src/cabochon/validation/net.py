@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -181,6 +182,9 @@ class _Reader:
             parser.Parse(text, True)
         except (expat.ExpatError, ValueError) as error:
             raise self._fault(f"it is no XML: {error}") from None
+        outer = Counter(layer.ident for layer in self.layers if not layer.inner)
+        if twice := [ident for ident, count in outer.items() if count > 1]:
+            raise self._fault(f"{len(twice)} layers have the number of another, such as {twice[0]!r}")
         return Net(self.at, tuple(self.layers), self.edges, tuple(self.constants), self.info[0])
 
     def _fault(self, what: str) -> PackageError:

@@ -23,15 +23,16 @@ class Port:
 
 @dataclass(frozen=True)
 class GraphFile:
-    """What the file of a graph says. `data` are its data files, relative to its folder; `inputs` must be given,
-    `optional` ones may be; `types` are the element types of everything it holds, by numpy's names."""
+    """What the file of a graph says. `data` are its data files, relative to its folder, and how many bytes of each it
+    reads; `inputs` must be given, `optional` ones may be; `types` are the element types of everything it holds, by
+    numpy's names."""
 
     path: Path
     metadata: Mapping[str, str]
     inputs: Mapping[str, Port]
     optional: Mapping[str, Port]
     outputs: Mapping[str, Port]
-    data: tuple[str, ...]
+    data: Mapping[str, int]
     types: frozenset[str]
 
     def property(self, key: str) -> str | None:
@@ -100,17 +101,21 @@ def _types(graph: Any, weights: Iterable[Any]) -> set[str]:
     return {protos.name(number) for number in (*casts, *(weight.data_type for weight in weights))}
 
 
-def _data(path: Path, weights: Iterable[Any]) -> tuple[str, ...]:
-    """The data files in order of first use. Raises PackageError for one outside of the graph's folder."""
-    found: dict[str, None] = {}
+def _data(path: Path, weights: Iterable[Any]) -> dict[str, int]:
+    """The data files in order of first use, and where the last weight in each ends.
+
+    Raises PackageError for one outside of the graph's folder.
+    """
+    found: dict[str, int] = {}
     for weight in weights:
-        for entry in weight.external_data:
-            if entry.key == "location":
-                found[entry.value] = None
+        said = {entry.key: entry.value for entry in weight.external_data}
+        if "location" in said:
+            end = sum(int(said[key]) for key in ("offset", "length") if said.get(key, "").isdecimal())
+            found[said["location"]] = max(found.get(said["location"], 0), end)
     for name in found:
         location = PurePosixPath(name)
         if location.is_absolute() or ".." in location.parts:
             raise PackageError(
                 f"its data file is {name!r}; expected one within its folder", at=str(path), remedy=REBUILD
             )
-    return tuple(found)
+    return found

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from cabochon import sums
+from cabochon.dialects.targets import WEBGPU_FILE
 from cabochon.errors import PackageError
 from cabochon.runtime.components import EMBEDDING, component_file
 from cabochon.runtime.draft_length import FIRST
@@ -15,11 +16,10 @@ from cabochon.runtime.pair import TARGET, is_pair, num_assistant_tokens
 from cabochon.runtime.ports import REBUILD, Ports, read_contract, read_ports
 from cabochon.web.graph_file import GraphFile, Port, read_graph
 
-__all__ = ["FILES", "FORMAT", "MOST_BYTES", "manifest"]
+__all__ = ["FILES", "FORMAT", "manifest"]
 
 FORMAT = 1
 FILES = "package/"  # where the files of a package stand beside the page
-MOST_BYTES = (1 << 31) - 1  # browsers hold no larger buffer: ArrayBuffer in Chromium ends below 2 GiB
 TARGETS = ("default", "onnx-standard", "cuda", "webgpu")
 PLACEHOLDERS = ("image", "video", "audio")
 
@@ -107,7 +107,9 @@ class _Held:
         return sum(self._bytes.values())
 
     def graph(self, graph: GraphFile) -> dict[str, Any]:
-        data = [{"path": name, **self.file(graph.path.parent / name)} for name in graph.data]
+        data = [
+            {"path": name, **self._data(graph.path.parent / name, end)} for name, end in graph.data.items()
+        ]
         inputs = {**graph.inputs, **graph.optional}
         return {
             **self.file(graph.path),
@@ -115,6 +117,15 @@ class _Held:
             "inputs": _ports(inputs.values()),
             "outputs": _ports(graph.outputs.values()),
         }
+
+    def _data(self, path: Path, end: int) -> dict[str, Any]:
+        """A file of weights, which the graph reads up to byte `end`."""
+        found = self.file(path)
+        if found["bytes"] < end:
+            raise PackageError(
+                f"{found['bytes']:,} bytes; the graph reads {end:,}", at=str(path), remedy=REBUILD
+            )
+        return found
 
     def file(self, path: Path) -> dict[str, Any]:
         """Where the page finds a file, its bytes and its sum; raise PackageError for one that a browser cannot load."""
@@ -129,7 +140,7 @@ class _Held:
                 remedy=REBUILD,
             )
         nbytes = path.stat().st_size
-        if nbytes > MOST_BYTES:
+        if nbytes > WEBGPU_FILE:
             raise PackageError(
                 f"{nbytes:,} bytes in one file; a browser loads files below 2 GiB",
                 at=str(path),

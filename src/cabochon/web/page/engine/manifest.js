@@ -26,7 +26,7 @@
 import { DeviceError, PackageError } from "./errors.js";
 
 const FORMAT = 1;
-export const MOST_BYTES = 2 ** 31 - 1; // of a file that a browser holds in one piece
+export const MOST_BYTES = 0x7fe00000; // of a file: Chromium's largest ArrayBuffer, 2 MiB below 2 GiB
 const MOST_WASM = 2 ** 32 - 2 ** 28; // WebAssembly addresses 4 GiB, of which activations and caches need some
 
 /** @returns {Promise<{manifest: Manifest, base: string}>} the manifest, and the URL its files are relative to */
