@@ -1,6 +1,7 @@
 """cabochon inspect: what a package is made of, which targets it satisfies, and what it would need for the others."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,20 @@ def test_an_ir_package_is_openvinos(tmp_path: Path) -> None:
     assert asked(tmp_path, "--provider", "openvino")[0] == 0
     code, said = asked(tmp_path, "--provider", "cpu")
     assert code == 1 and "for default it would need:" in said and "an ONNX graph" in said
+
+
+def test_what_stands_inside_of_a_loop_counts(packages: Packages, tmp_path: Path) -> None:
+    """An operator of another domain in the body of a loop, and nowhere else, is no onnx-standard."""
+    package = tmp_path / "package"
+    shutil.copytree(packages("moe-full", "onnx-standard"), package)
+    graph = package / "decoder" / "model.onnx"
+    model = onnx.load(graph, load_external_data=False)
+    body = next(
+        a.g for node in model.graph.node if node.op_type == "Loop" for a in node.attribute if a.name == "body"
+    )
+    gelu = next(node for node in body.node if node.op_type == "Gelu")
+    gelu.op_type, gelu.domain = "FastGelu", "com.microsoft"
+    del gelu.attribute[:]
+    graph.write_bytes(model.SerializeToString())
+    assert "onnx-standard" in cabochon.inspect(packages("moe-full", "onnx-standard")).satisfies
+    assert "onnx-standard" not in cabochon.inspect(package).satisfies

@@ -20,8 +20,8 @@ from cabochon import sums
 from cabochon.cli.app import app
 from cabochon.errors import CabochonError, PackageError, TargetError
 from cabochon.openvino import convert, states
-from cabochon.openvino.states import EXACT
 from cabochon.parity.dequantized import read_dequantized
+from cabochon.runtime.openvino_graph import EXACT
 from cabochon.validation import validate
 from cabochon.validation.graph import read_graph
 from cabochon.validation.net import read_net

@@ -10,8 +10,8 @@ from cabochon import files
 from cabochon.dialects import CONVERSIONS
 from cabochon.errors import TargetError
 from cabochon.openvino.conversion import convert
-from cabochon.openvino.extra import library
 from cabochon.package import Built, Progress, build
+from cabochon.runtime.openvino_graph import library
 
 __all__ = ["build_converted"]
 

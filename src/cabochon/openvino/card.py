@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabochon import __version__
-from cabochon.openvino.extra import release
 from cabochon.openvino.made import Made, constants
 from cabochon.openvino.snippets import plugin_snippet, snippet
 from cabochon.openvino.source import FILES
@@ -87,7 +86,7 @@ def _introduction(made: Made, origin: Mapping[str, Any]) -> str:
             "",
             f"- **Source**: {source}{revision} ({origin['license']})",
             f"- **Converted from**: a package of `{made.source.target}`; every weight has the bytes it has there",
-            f"- **Converted by**: cabochon {__version__} with OpenVINO {release()}",
+            f"- **Converted by**: cabochon {__version__} with OpenVINO {installed('openvino')}",
         ]
     )
 
@@ -158,4 +157,4 @@ def _limits(made: Made) -> Iterator[str]:
         yield "It generates nothing by itself: it proposes tokens to the model that it was trained with."
     if positions := said.get("cabochon.max_positions"):
         yield f"Positions end at {positions}."
-    yield f"Other releases of OpenVINO than {release()} were not tried."
+    yield f"Other releases of OpenVINO than {installed('openvino')} were not tried."

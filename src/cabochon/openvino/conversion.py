@@ -11,7 +11,6 @@ from cabochon.errors import PackageError
 from cabochon.openvino import devices
 from cabochon.openvino.card import card, requirements
 from cabochon.openvino.epcontext import epcontext
-from cabochon.openvino.extra import library
 from cabochon.openvino.ir import require_readable, write_ir
 from cabochon.openvino.made import Made
 from cabochon.openvino.record import contract, provenance
@@ -31,6 +30,7 @@ from cabochon.package.component_contract import COMPONENT_CONTRACT
 from cabochon.package.layout import GRAPH, inside
 from cabochon.package.side_files import media_files, travelling
 from cabochon.package.writer import Digest, Silent
+from cabochon.runtime.openvino_graph import library
 from cabochon.validation import reports, validate
 from cabochon.validation.graph import Graph
 from cabochon.validation.net import weights_of

@@ -12,9 +12,10 @@ from cabochon import files
 from cabochon.errors import PackageError
 from cabochon.metadata.ports import Port, Ports
 from cabochon.openvino.adapted import Adapted, adapted
-from cabochon.openvino.extra import library, release
 from cabochon.openvino.states import made_stateful, require_steps
+from cabochon.package.facts import installed
 from cabochon.package.layout import GRAPH
+from cabochon.runtime.openvino_graph import library
 from cabochon.validation.graph import Graph, Weight
 from cabochon.validation.net import read_net, weights_of
 
@@ -55,7 +56,9 @@ def require_readable(xml: Path, named: Path) -> None:
         library().Core().read_model(xml)
     except RuntimeError as error:
         raise PackageError(
-            f"OpenVINO {release()} cannot read it: {error}", at=str(named), remedy="convert the graph again"
+            f"OpenVINO {installed('openvino')} cannot read it: {error}",
+            at=str(named),
+            remedy="convert the graph again",
         ) from error
 
 
@@ -72,7 +75,7 @@ def _read(made: Adapted, folder: Path) -> Any:
         return library().Core().read_model(folder / GRAPH)
     except RuntimeError as error:
         raise PackageError(
-            f"OpenVINO {release()} cannot convert it: {error}",
+            f"OpenVINO {installed('openvino')} cannot convert it: {error}",
             at=str(graph.root / graph.path),
             remedy="this is a limit of OpenVINO's reader of ONNX, or a fault of cabochon: report it",
         ) from error
@@ -130,7 +133,7 @@ def _otherwise(weight: Weight, xml: Path, what: str) -> PackageError:
     return PackageError(
         what,
         at=f"{xml.name}: {weight.name}",
-        remedy=f"OpenVINO {release()} did not keep a weight as it is: report it",
+        remedy=f"OpenVINO {installed('openvino')} did not keep a weight as it is: report it",
     )
 
 

@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 
 from cabochon.errors import PackageError
-from cabochon.openvino.extra import library
+from cabochon.runtime.openvino_graph import EXACT, library
 
-__all__ = ["EXACT", "made_stateful", "require_steps"]
+__all__ = ["made_stateful", "require_steps"]
 
-# The CPU plugin computes in bf16 where the machine has it, and rounds activations to 8 bits: not where it is compared.
-EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 _PAST, _PRESENT = "past_key_values.", "present."
 _CLOSE = (
     2.0**-5

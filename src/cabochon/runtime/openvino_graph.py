@@ -202,7 +202,7 @@ def library() -> Any:
         import openvino
     except ImportError as error:
         raise CabochonError(
-            f"this package is OpenVINO's, which cannot be imported: {error}",
+            f"OpenVINO cannot be loaded: {error}",
             at="openvino",
             remedy="pip install 'cabochon[openvino]'",
         ) from error

@@ -178,11 +178,13 @@ def _portable(target: Target) -> bool:
 
 
 def _impure(graphs: Iterable[Graph]) -> tuple[str, ...]:
-    foreign = [(graph, node) for graph in graphs for node in typed(graph) if node.domain]
+    """Operators of other domains, those inside of loops included."""
     found = dict[str, list[str]]()
-    for graph, node in foreign:
-        at = f"{graph.path}: {node.node.name or next(iter(node.node.output), '')}"
-        found.setdefault(operator_of(node), []).append(at)
+    for graph in graphs:
+        for node in graph.nodes:
+            if node.domain not in ("", "ai.onnx"):
+                at = f"{graph.path}: {node.name or next(iter(node.output), '')}"
+                found.setdefault(f"{node.domain}.{node.op_type}", []).append(at)
     return tuple(f"{name} in operators of ai.onnx ({_count(len(at))} {at[0]})" for name, at in found.items())
 
 
