@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cabochon.cli.calibrating import Calibrate, CalibrateLimit, statistics
-from cabochon.cli.options import AsJson, Revision, Source
+from cabochon.cli.options import AllowMissing, AsJson, AssistantRevision, License, Revision, Source
 from cabochon.cli.output import print_json, size
 
 if TYPE_CHECKING:
@@ -67,22 +67,12 @@ def build(
         ),
     ] = "f16",
     revision: Revision = None,
-    assistant_revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit of the assistant's hub id.", show_default=False)
-    ] = None,
+    assistant_revision: AssistantRevision = None,
     weights: Annotated[
         Weights, typer.Option(help="link: a hard link to the checkpoint's file where its bytes are the same.")
     ] = Weights.copy,
-    license: Annotated[
-        str | None,
-        typer.Option(help="Licence of the checkpoint, if it does not say itself.", show_default=False),
-    ] = None,
-    allow_missing: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Do without: tokenizer, generation_config, chat_template; repeatable.", show_default=False
-        ),
-    ] = None,
+    license: License = None,
+    allow_missing: AllowMissing = None,
     stateful: Stateful = False,
     calibrate: Calibrate = None,
     calibrate_limit: CalibrateLimit = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cabochon.cli.build import ModelKind
-from cabochon.cli.options import Revision, Source
+from cabochon.cli.options import AllowMissing, AssistantRevision, License, Revision, Source
 from cabochon.cli.output import plain, print_json, print_table, size
 from cabochon.errors import PackageError
 
@@ -59,19 +59,9 @@ def matrix(
         bool, typer.Option("--list", help="Say what would be built, and its sizes; write nothing.")
     ] = False,
     revision: Revision = None,
-    assistant_revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit of the assistant's hub id.", show_default=False)
-    ] = None,
-    license: Annotated[
-        str | None,
-        typer.Option(help="Licence of the checkpoint, if it does not say itself.", show_default=False),
-    ] = None,
-    allow_missing: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Do without: tokenizer, generation_config, chat_template; repeatable.", show_default=False
-        ),
-    ] = None,
+    assistant_revision: AssistantRevision = None,
+    license: License = None,
+    allow_missing: AllowMissing = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")] = False,
 ) -> None:
     """Build all variants of a checkpoint into one folder, with an index; or those that are not there yet.

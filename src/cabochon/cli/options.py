@@ -6,11 +6,14 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
+    "AllowMissing",
     "AsJson",
+    "AssistantRevision",
     "Audio",
     "Greedy",
     "IgnoreEos",
     "Images",
+    "License",
     "MaxNewTokens",
     "MinP",
     "NumDraftTokens",
@@ -46,6 +49,19 @@ Source = Annotated[
     ),
 ]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.", show_default=False)]
+AssistantRevision = Annotated[
+    str | None, typer.Option(help="Branch, tag or commit of the assistant's hub id.", show_default=False)
+]
+License = Annotated[
+    str | None,
+    typer.Option(help="Licence of the checkpoint, if it does not say itself.", show_default=False),
+]
+AllowMissing = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Do without: tokenizer, generation_config, chat_template; repeatable.", show_default=False
+    ),
+]
 
 Threads = Annotated[
     int | None,
