@@ -10,7 +10,7 @@ from mutations.running import LIMIT, changed, shown
 from mutations.table import MUTATIONS
 
 DOCS = Path(__file__).parents[1] / "docs" / "mutations.md"
-COMPONENTS = ("vision_encoder", "audio_encoder", "embedding", "decoder")
+COMPONENTS = ("vision_encoder", "audio_encoder", "embedding", "decoder", "experts")
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-import checkpoints
-from full_graphs import REF, TARGET, Components, Truth, big, padded, picture, random_full
+from checkpoints import TINY
+from full_graphs import REF, TARGET, Components, Truth, big, padded, picture
 from graphs import difference
+from mutations.models import last_layers, loud
 
 __all__ = ["Comparisons"]
 
+MOE = TINY / "moe"
 Given = tuple[np.ndarray | None, np.ndarray | None]  # features of images and of sound
 Found = Iterator[tuple[str, float]]
 
@@ -23,6 +25,8 @@ class Comparisons:
         """`folder`: an empty one, for checkpoints."""
         self.target = target
         self.tiny, self.big, self.loud = TARGET, big(folder / "big", 24), loud(folder / "loud")
+        self.mixture = last_layers(folder / "mixture", "moe", 2)
+        self.damped = last_layers(folder / "damped", "moe", 1, rms_norm_eps=0.5)
 
     def of(self, component: str) -> Found:
         compare: dict[str, Callable[[], Found]] = {
@@ -30,6 +34,7 @@ class Comparisons:
             "audio_encoder": self._audio,
             "embedding": self._embedding,
             "decoder": self._decoder,
+            "experts": self._experts,
         }
         return compare[component]()
 
@@ -39,7 +44,7 @@ class Comparisons:
 
     @cached_property
     def truths(self) -> dict[Path, Truth]:
-        return {folder: Truth(folder) for folder in (self.tiny, self.big, self.loud)}
+        return {folder: Truth(folder) for folder in (self.tiny, self.big, self.loud, self.damped)}
 
     def _vision(self) -> Found:
         model, fed = self._traced(self.tiny), np.load(REF / "inputs_image.npz")
@@ -50,6 +55,9 @@ class Comparisons:
             "two recorded images",
             _far(model.images(two["pixel_values"], two["image_position_ids"]), two["features"]),
         )
+        made = np.load(REF / "prefill_moe_image.npz")["image_features"]
+        found = self._traced(MOE).images(fed["pixel_values"], fed["image_position_ids"])
+        yield "a recorded image, standardized", _far(found, made)
         truth = self.truths[self.big]
         images = padded([picture(truth, 12, 6), picture(truth, 3, 21)], 90)
         yield (
@@ -104,19 +112,23 @@ class Comparisons:
         ids = np.array([2, 5, 7, *[8] * 12, 9, 40, 7, *[8] * 7, 9, 50, *[13] * 9, 60, 61, 62])
         found = model.decode(ids, {"inputs_embeds": truth.embed(ids, rows)[0][None]})["logits"][0]
         yield "images longer than the window", _far(found, truth.logits(ids, rows))
+        yield from self._layers(self._traced(self.mixture), "image")
 
+    def _experts(self) -> Found:
+        yield from self._layers(self._traced(self.mixture), "text", "text_long", "image")
+        truth, ids = self.truths[self.damped], np.load(REF / "inputs_text_long.npz")["input_ids"][0]
+        found = self._traced(self.damped).decode(ids, {"inputs_embeds": truth.embed(ids)[0][None]})["logits"]
+        yield "an epsilon that keeps the size of what is normed", _far(found[0], truth.logits(ids))
 
-def loud(folder: Path) -> Path:
-    """Scores beyond the cap, and an epsilon that tells one norm from another."""
-    random_full(folder, 7, audio=dict(rms_norm_eps=0.02))
-
-    def louder(tensors: dict[str, checkpoints.Entry]) -> dict[str, checkpoints.Entry]:
-        for name, (dtype, shape, data) in tensors.items():
-            if "audio_tower" in name and name.endswith(("q_proj.linear.weight", "k_proj.linear.weight")):
-                tensors[name] = dtype, shape, (np.frombuffer(data, np.float32) * np.float32(4)).tobytes()
-        return tensors
-
-    return checkpoints.change(folder, louder)
+    def _layers(self, model: Components, *names: str) -> Found:
+        """The last layers of the tiny mixture, given what the recorded ones before them made."""
+        for name in names:
+            ids, made = (
+                np.load(REF / f"inputs_{name}.npz")["input_ids"],
+                np.load(REF / f"prefill_moe_{name}.npz"),
+            )
+            found = model.decode(ids, {"inputs_embeds": made["hidden_4"]})["logits"]
+            yield f"a mixture's recorded {name.replace('_', ' ')}", _far(found, made["logits"])
 
 
 def _far(found: np.ndarray, expected: np.ndarray) -> float:

@@ -32,7 +32,7 @@ _USERS: dict[str, tuple[tuple[Any, str], ...]] = {
         (cabochon.gemma4.embedding, "per_layer_inputs"),
         (cabochon.gemma4.embedding, "layer_rows"),
     ),
-    "dialects.standard": ((Standard, "sight"),),
+    "dialects.standard": ((Standard, "sight"), (Standard, "mix")),
 }
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 __all__ = ["MUTATIONS", "Mutation"]
 
 VISION, AUDIO, EMBEDDING, DECODER = "vision_encoder", "audio_encoder", "embedding", "decoder"
+EXPERTS = "experts"
 Change = tuple[str, str, str]  # a module of cabochon, what stands there once, what stands there instead
 
 
@@ -34,6 +35,20 @@ _AHEAD = "return inside * (g.GatherElements(ends, number, axis=1) - columns)"
 _BEHIND = """starts = g.ScatterElements(number * 0, number, inside * (1 - before) * columns, axis=1, reduction="max")
     g.behind = inside * (columns - g.GatherElements(starts, number, axis=1))
     """
+_VALUES = 'heads("k_proj" if layer.k_eq_v else "v_proj", layer.kv_heads, None)'
+_MIXED = 'mixture(g, w, c.experts, c.eps, x, norm(x, "pre_feedforward_layernorm_2"))'
+_ADDED = 'norm(h, "post_feedforward_layernorm_1") + norm(mixed, "post_feedforward_layernorm_2")'
+_SCORES = 'g.linear(g.rms_norm(x, None, eps) * r["scale"] * x.dims[-1] ** -0.5'
+_PER_EXPERT = ' * g.cast(g.Gather(r["per_expert_scale"], which), "f32")'
+_SHARES = f"shares = best / g.ReduceSum(best, [-1]){_PER_EXPERT}"
+_SCALED_FIRST = f"best = best{_PER_EXPERT}\n    shares = best / g.ReduceSum(best, [-1])"
+_HALVES = (
+    'gate, up = g.Split(g.multiply(x, rows("gate_up_proj", 2 * c.width)), axis=-1, num_outputs=2, outputs=2)'
+)
+_PAIRS = """both = g.Reshape(g.multiply(x, rows("gate_up_proj", 2 * c.width)), [0, c.width, 2])
+    gate, up = (g.Gather(both, i, axis=2) for i in (0, 1))"""
+_ROWS_OF = "e * count + np.arange(count)"
+_GATED = "g.multiply(g.gelu(gate) * up,"
 _CLIPPED = (
     ("linear maps not clipped", "if not clipped:", "if True:"),
     ("inputs of linear maps not clipped", 'g.between(x, w["input_min"], w["input_max"])', "x"),
@@ -88,6 +103,56 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "window = how.window if how.ahead is None else self.Max(self.behind + 1, np.int64(how.window))\n"
                 "        " + _CUT.replace("how.", "")),
         ),
+    ),
+    *_in(
+        DECODER, "gemma4.decoder",
+        ("values of keys are normed with their weight and turned", _VALUES,
+            _VALUES.replace("heads(", "k if layer.k_eq_v else heads(")),
+        ("values of keys are normed with their weight", _VALUES,
+            _VALUES.replace("None", 'w["k_norm.weight"] if layer.k_eq_v else None')),
+    ),
+    *_in(
+        EXPERTS, "gemma4.decoder",
+        ("the router reads what the dense MLP reads", _MIXED,
+            _MIXED.replace("x, norm", 'norm(x, "pre_feedforward_layernorm"), norm')),
+        ("the router reads what the experts read", _MIXED,
+            _MIXED.replace("x, norm", 'norm(x, "pre_feedforward_layernorm_2"), norm')),
+        ("the router's input not normed", _SCORES, _SCORES.replace("g.rms_norm(x, None, eps)", "x")),
+        ("the router's input not scaled by its weight", _SCORES, _SCORES.replace(' * r["scale"]', "")),
+        ("the router's input not scaled by 1/√H", _SCORES, _SCORES.replace(" * x.dims[-1] ** -0.5", "")),
+        ("shares not made to add up to one", _SHARES, _SHARES.replace(" / g.ReduceSum(best, [-1])", "")),
+        ("no scale of each expert", _SHARES, _SHARES.replace(_PER_EXPERT, "")),
+        ("the scale of each expert before shares add up to one", _SHARES, _SCALED_FIRST),
+        ("one expert fewer", "[c.chosen]", "[c.chosen - 1]"),
+        ("one expert more", "[c.chosen]", "[c.chosen + 1]"),
+        ("the experts with the lowest scores", "[c.chosen], outputs=2", "[c.chosen], largest=0, outputs=2"),
+        ("experts read what the dense MLP reads", _MIXED, _MIXED.replace("layernorm_2", "layernorm")),
+        ("experts read what the router reads", _MIXED, "mixture(g, w, c.experts, c.eps, x, x)"),
+        ("experts read what the dense MLP made", _MIXED, _MIXED.replace("norm(x,", "norm(h,")),
+        ("norms behind the dense MLP and the experts swapped", _ADDED,
+            _ADDED.replace("_1", "_0").replace("_2", "_1").replace("_0", "_2")),
+        ("no norm behind the dense MLP", _ADDED, _ADDED.replace('norm(h, "post_feedforward_layernorm_1")', "h")),
+        ("no norm behind the experts", _ADDED,
+            _ADDED.replace('norm(mixed, "post_feedforward_layernorm_2")', "mixed")),
+        ("no dense MLP beside the experts", _ADDED, 'norm(mixed, "post_feedforward_layernorm_2")'),
+        ("no experts beside the dense MLP", _ADDED, 'norm(h, "post_feedforward_layernorm_1")'),
+        ("gate and up of experts swapped", "gate, up = g.Split", "up, gate = g.Split"),
+        ("gate and up of experts interleaved", _HALVES, _PAIRS),
+        ("experts with silu", _GATED, _GATED.replace("g.gelu(gate)", "gate * g.Sigmoid(gate)")),
+        ("experts with the exact gelu", _GATED, _GATED.replace("g.gelu(gate)", "g.Gelu(gate)")),
+        ("rows of another expert", _ROWS_OF, "(c.count - 1 - e) * count + np.arange(count)"),
+        ("rows of all experts interleaved", _ROWS_OF, "e + np.arange(count) * c.count"),
+    ),
+    *_in(
+        EXPERTS, "dialects.standard",
+        ("the sum of experts begins with their input", "nothing = self.ConstantOfShape(self.Shape(rows))  # f32",
+            'nothing = self.cast(rows, "f32")'),
+        ("an expert takes the place of those before it", "made, reduction=\"add\")", "made)"),
+        ("experts read the first tokens", "g.Gather(rows, asking)", "g.Gather(rows, asking * 0)"),
+        ("a token's experts have the shares of the first", "* g.Gather(each, asking)",
+            "* g.Gather(each, asking * 0)"),
+        ("a token's experts have the same share", "g.Where(here, shares, np.float32(0))",
+            "g.Where(here, np.float32(0.5), np.float32(0))"),
     ),
     *_in(
         VISION, "gemma4.vision",
