@@ -149,7 +149,7 @@ def test_files_are_loaded_as_theirs(tmp_path: Any):
 
 
 def test_a_full_clip_has_750_tokens():
-    assert AudioProcessor(audio_processor(Section({}, "")).log_mel).tokens(480_000) == 750
+    assert AudioProcessor(audio_processor(Section({}, "")).features).tokens(480_000) == 750
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import pytest
 
 from cabochon.errors import ConfigError
 from cabochon.media import AudioProcessor, ImageProcessor, Processors, VideoProcessor, read_processors
+from cabochon.media.log_mel import LogMel
 from cabochon.media.patches import Normalization, Patching
+from cabochon.media.raw_frames import RawFrames
 from pictures import REAL, TARGET
 from test_media_log_mel import REAL as LOG_MEL
 from test_media_log_mel import with_
@@ -92,7 +94,8 @@ def test_features_of_every_key(tmp_path: Path):
         },
     ).audio
     assert audio is not None and audio.sampling_rate == 8000
-    mel = audio.log_mel
+    mel = audio.features
+    assert isinstance(mel, LogMel)
     assert (mel.frame_length, mel.hop_length, mel.fft_length, mel.bands) == (256, 100, 512, 4)
     assert (mel.min_frequency, mel.max_frequency, mel.mel_floor, mel.scale) == (50.0, 3800.0, 1e-5, 2.0)
     assert (mel.preemphasis, mel.htk_preemphasis) == (0.97, False)
@@ -171,7 +174,7 @@ VIDEO = "processor_config.json: video_processor"
         (
             "image_processor",
             {"processor_class": "Gemma3Processor"},
-            "expected 'Gemma4Processor': no other processor",
+            "expected 'Gemma4Processor' or 'Gemma4UnifiedProcessor': the results of no other",
         ),
         ("image_processor", [1], r"processor_config.json: image_processor: is \[1\]; expected an object"),
         ("video_processor", {"num_frames": 0}, f"{VIDEO}: num_frames: is 0; expected a whole number, 1"),
@@ -220,20 +223,124 @@ VIDEO = "processor_config.json: video_processor"
         ("feature_extractor", {"n_fft": 512}, f"{AUDIO}: unknown key 'n_fft'"),
         (
             "feature_extractor",
-            {"feature_extractor_type": "Gemma4UnifiedAudioFeatureExtractor"},
-            "is 'Gemma4UnifiedAudioFeatureExtractor'; expected 'Gemma4AudioFeatureExtractor'",
+            {"feature_extractor_type": "Gemma4AudioExtractor"},
+            "is 'Gemma4AudioExtractor'; expected 'Gemma4AudioFeatureExtractor' or 'Gemma4UnifiedAudioFeatureExtractor'",
         ),
         ("tokenizer", {}, "processor_config.json: unknown key 'tokenizer'"),
         (
             "processor_class",
-            "Gemma4UnifiedProcessor",
-            "processor_class: is 'Gemma4UnifiedProcessor'; expected",
+            "Gemma4AssistantProcessor",
+            "processor_class: is 'Gemma4AssistantProcessor'; expected",
         ),
     ],
 )
 def test_what_is_not_understood(section: str, values: Any, message: str, tmp_path: Path):
     with pytest.raises(ConfigError, match=message):
         read(tmp_path, **{section: values})
+
+
+UNIFIED = {
+    "image_processor": {"image_processor_type": "Gemma4UnifiedImageProcessor"},
+    "feature_extractor": {"feature_extractor_type": "Gemma4UnifiedAudioFeatureExtractor"},
+    "video_processor": {"video_processor_type": "Gemma4UnifiedVideoProcessor"},
+}
+
+
+def test_the_unified_models_defaults_are_those_of_transformers(tmp_path: Path):
+    expected = Processors(
+        ImageProcessor(Patching(48, 1, 280)),
+        AudioProcessor(RawFrames(640, 16_000)),
+        VideoProcessor(Patching(48, 1, 70, 1 / 255, IDENTITY), 32),
+    )
+    assert read(tmp_path, **UNIFIED) == expected
+    bare = {section: {} for section in SECTIONS}
+    assert read(tmp_path, processor_class="Gemma4UnifiedProcessor", **bare) == expected
+    assert read(tmp_path, **{**bare, "video_processor": UNIFIED["video_processor"]}) == expected
+    fast = {
+        "image_processor_type": "Gemma4UnifiedImageProcessorFast",
+        "processor_class": "Gemma4UnifiedProcessor",
+    }
+    assert read(tmp_path, image_processor=fast) == Processors(expected.image, None, None)
+
+
+def test_what_the_unified_model_prepares_otherwise(tmp_path: Path):
+    pixels = {"patch_size": 4, "pooling_kernel_size": 5, "max_soft_tokens": 140}
+    said = {
+        "image_processor": pixels | {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.25] * 3},
+        "feature_extractor": {"audio_samples_per_token": 10, "feature_size": 10, "sampling_rate": 8000},
+        "video_processor": pixels | {"do_normalize": False, "num_frames": 3},
+    }
+    found = read(tmp_path, **{name: UNIFIED[name] | values for name, values in said.items()})
+    assert found.image == ImageProcessor(
+        Patching(20, 1, 140, 1 / 255, Normalization((0.5,) * 3, (0.25,) * 3))
+    )
+    assert found.video == VideoProcessor(Patching(20, 1, 140), 3)
+    assert found.audio == AudioProcessor(RawFrames(10, 8000)) and found.audio.sampling_rate == 8000
+
+
+def test_an_older_file_of_the_unified_model(tmp_path: Path):
+    """A file that is one section by itself decides what the others, which name no class, are."""
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(UNIFIED["feature_extractor"]))
+    assert read(tmp_path, image_processor={}).image == ImageProcessor(Patching(48, 1, 280))
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        (
+            "feature_extractor",
+            {"feature_extractor_type": "Gemma4AudioFeatureExtractor"},
+            rf"^{AUDIO}: feature_extractor_type: is 'Gemma4AudioFeatureExtractor'; expected one that goes with "
+            rf"image_processor_type 'Gemma4UnifiedImageProcessor' of {IMAGE}\n  -> take all of them",
+        ),
+        (
+            "video_processor",
+            {"video_processor_type": "Gemma4VideoProcessor"},
+            f"^{VIDEO}: video_processor_type: is",
+        ),
+        ("image_processor", {"processor_class": "Gemma4Processor"}, f"^{IMAGE}: processor_class: is"),
+        (
+            "processor_class",
+            "Gemma4Processor",
+            "'; expected one that goes with processor_class 'Gemma4Processor'",
+        ),
+        (
+            "feature_extractor",
+            {"audio_samples_per_token": 0},
+            "audio_samples_per_token: is 0; expected a whole",
+        ),
+        ("feature_extractor", {"audio_samples_per_token": 2**24}, "or more, 1000000 at most"),
+        (
+            "feature_extractor",
+            {"audio_samples_per_token": 64.0},
+            "audio_samples_per_token: is 64.0; expected a whole",
+        ),
+        ("feature_extractor", {"sampling_rate": 0}, f"{AUDIO}: sampling_rate: is 0; expected"),
+        (
+            "feature_extractor",
+            {"feature_size": 128},
+            f"{AUDIO}: feature_size: is 128; expected 640: checked to be audio_samples_per_token: transformers reads",
+        ),
+        (
+            "feature_extractor",
+            {"padding_value": 1.0},
+            "padding_value: is 1.0; expected 0.0 or 0: padding is silence",
+        ),
+        ("feature_extractor", {"padding_side": "left"}, "padding_side: is 'left'; expected 'right'"),
+        (
+            "feature_extractor",
+            {"hop_length": 160},
+            f"{AUDIO}: unknown key 'hop_length'; known keys: audio_samples_per",
+        ),
+        ("feature_extractor", {"dither": 0.0}, f"{AUDIO}: unknown key 'dither'"),
+        ("image_processor", {"max_soft_tokens": 256}, "max_soft_tokens: is 256; expected 70 or 140"),
+        ("image_processor", {"model_patch_size": 48}, f"{IMAGE}: unknown key 'model_patch_size'"),
+    ],
+)
+def test_what_is_not_understood_of_the_unified_model(section: str, values: Any, message: str, tmp_path: Path):
+    given: Any = UNIFIED.get(section, {})
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path, **{**UNIFIED, section: given | values if isinstance(values, dict) else values})
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,7 @@ __all__ = ["MAX_CHANNELS", "MAX_PEAK", "MAX_VALUES", "Audio", "load_audio"]
 
 Audio = Source | np.ndarray | tuple[np.ndarray, int]
 
-MAX_VALUES = (
-    2**27
-)  # samples times channels decoded at once, 512 MB: 23 minutes of stereo at 48 kHz; a clip has 30 s
+MAX_VALUES = 2**27  # samples times channels decoded at once, 512 MB: 23 minutes of stereo at 48 kHz
 MAX_PEAK = 100.0  # 40 dB above full scale: no recording, but integers that were never scaled
 MAX_CHANNELS = 64  # more is an array laid the other way round
 _RATES = (1, 2**31 - 1)

@@ -15,6 +15,8 @@ from typing import Any
 from cabochon.errors import TargetError
 from cabochon.media.audio import AudioProcessor
 from cabochon.media.image import ImageProcessor
+from cabochon.media.log_mel import LogMel
+from cabochon.media.raw_frames import RawFrames
 
 __all__ = ["AUDIO_FILE", "IMAGE_FILE", "audio_feature_extraction_json", "image_processor_json"]
 
@@ -42,8 +44,18 @@ def image_processor_json(processor: ImageProcessor) -> dict[str, Any]:
 
 
 def audio_feature_extraction_json(processor: AudioProcessor) -> dict[str, Any]:
-    """audio_feature_extraction.json: decode, then the spectrogram. Raises TargetError for what it cannot say."""
-    mel = processor.log_mel
+    """audio_feature_extraction.json: decode, then the features. Raises TargetError for what it cannot say."""
+    features = processor.features
+    made = _log_mel(features) if isinstance(features, LogMel) else _raw_frames(features)
+    return {"feature_extraction": {"sequence": [_operation("audio_decoder", "AudioDecoder"), made]}}
+
+
+def _raw_frames(frames: RawFrames) -> dict[str, Any]:
+    attributes = {"audio_samples_per_token": frames.width, "sampling_rate": frames.sampling_rate}
+    return _operation("gemma4_unified_audio_frames", "Gemma4UnifiedAudioFrames", attributes)
+
+
+def _log_mel(mel: LogMel) -> dict[str, Any]:
     if mel.scale != 1.0:
         what = f"input_scale_factor is {mel.scale:g}; Gemma4LogMel has no such attribute"
         raise TargetError(what, at="processor_config.json: feature_extractor", remedy=_REMEDY)
@@ -62,11 +74,7 @@ def audio_feature_extraction_json(processor: AudioProcessor) -> dict[str, Any]:
     for key, values in (("per_bin_mean", mel.mean), ("per_bin_stddev", mel.stddev)):
         if values is not None:
             attributes[key] = list(values)
-    sequence = [
-        _operation("audio_decoder", "AudioDecoder"),
-        _operation("gemma4_log_mel", "Gemma4LogMel", attributes),
-    ]
-    return {"feature_extraction": {"sequence": sequence}}
+    return _operation("gemma4_log_mel", "Gemma4LogMel", attributes)
 
 
 def _operation(name: str, kind: str, attributes: dict[str, Any] | None = None) -> dict[str, Any]:

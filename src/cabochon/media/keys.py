@@ -1,6 +1,6 @@
 """Every key that a processor's configuration may hold, and what becomes of it."""
 
-__all__ = ["AUDIO_KEYS", "IMAGE_KEYS", "TOP_KEYS", "VIDEO_KEYS"]
+__all__ = ["AUDIO_KEYS", "IMAGE_KEYS", "RAW_AUDIO_KEYS", "TOP_KEYS", "VIDEO_KEYS"]
 
 _USED = "used"
 _CLASS = "checked: names the class whose results these are"
@@ -59,10 +59,18 @@ VIDEO_KEYS: dict[str, str] = _PIXELS | {
     "video_metadata": _CALL,
 }
 
-AUDIO_KEYS: dict[str, str] = {
+_SOUND: dict[str, str] = {
     "feature_extractor_type": _CLASS,
-    "feature_size": _USED,
     "sampling_rate": _USED,
+    "padding_value": "checked to be 0",
+    "padding_side": "checked to be right",
+    "return_attention_mask": _CALL,
+    "processor_class": _CLASS,
+    "auto_map": _CALL,
+}
+
+AUDIO_KEYS: dict[str, str] = _SOUND | {
+    "feature_size": _USED,
     "frame_length_ms": _USED,
     "hop_length_ms": _USED,
     "frame_length": "checked to be what frame_length_ms gives: transformers reads that",
@@ -78,9 +86,9 @@ AUDIO_KEYS: dict[str, str] = {
     "per_bin_mean": _USED,
     "per_bin_stddev": _USED,
     "dither": "checked to be 0: noise would make every run another",
-    "padding_value": "checked to be 0",
-    "padding_side": "checked to be right",
-    "return_attention_mask": _CALL,
-    "processor_class": _CLASS,
-    "auto_map": _CALL,
+}
+
+RAW_AUDIO_KEYS: dict[str, str] = _SOUND | {
+    "audio_samples_per_token": _USED,
+    "feature_size": "checked to be audio_samples_per_token: transformers reads that",
 }

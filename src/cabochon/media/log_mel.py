@@ -6,6 +6,7 @@ Legend: n samples, T frames, F = fft_length / 2 + 1 frequencies, M mel bands.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,23 @@ class LogMel:
     scale: float = 1.0
     mean: tuple[float, ...] | None = None
     stddev: tuple[float, ...] | None = None
+
+    reduction: ClassVar[int] = 4
+    """Frames that become one soft token: the encoder halves them twice."""
+    longest: ClassVar[int] = 480_000
+    """Samples of a clip that are taken: 30 s at 16 kHz; transformers' `max_length`, which no file says."""
+    multiple: ClassVar[int] = 128
+    """The samples of a call are padded to a multiple of this, by transformers too."""
+
+    @property
+    def width(self) -> int:
+        """Numbers of a frame."""
+        return self.bands
+
+    @property
+    def shortest(self) -> int:
+        """Samples of a clip that gives a frame."""
+        return self.frame_length + 1 - self.lead
 
     @property
     def lead(self) -> int:

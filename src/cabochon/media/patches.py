@@ -52,6 +52,10 @@ class Patching:
             raise RequestError(what, at="max_soft_tokens")
         return replace(self, max_soft_tokens=max_soft_tokens)
 
+    def merged(self) -> Self:
+        """The same image in patches that are soft tokens already: what an encoder pooled is one patch."""
+        return replace(self, patch_size=self.side, pooling_kernel_size=1)
+
     @property
     def side(self) -> int:
         """Pixels along the side of a soft token; both sides of a resized image are multiples of it."""

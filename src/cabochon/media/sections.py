@@ -4,31 +4,51 @@ import math
 
 from cabochon.media.audio import AudioProcessor
 from cabochon.media.image import ImageProcessor
-from cabochon.media.keys import AUDIO_KEYS, IMAGE_KEYS, VIDEO_KEYS
+from cabochon.media.keys import AUDIO_KEYS, IMAGE_KEYS, RAW_AUDIO_KEYS, VIDEO_KEYS
 from cabochon.media.log_mel import LogMel
 from cabochon.media.patches import SOFT_TOKENS, Normalization, Patching
+from cabochon.media.raw_frames import RawFrames
 from cabochon.media.video import VideoProcessor
 from cabochon.section import Section
 
-__all__ = ["audio_processor", "image_processor", "video_processor"]
+__all__ = [
+    "audio_processor",
+    "image_processor",
+    "merged_image_processor",
+    "merged_video_processor",
+    "raw_audio_processor",
+    "video_processor",
+]
 
 _BICUBIC = 3  # Pillow's number
+_MOST_SAMPLES = 1_000_000  # of a second, or of a frame
 _LARGEST = 4096  # side of a patch, bands, patches along a pool: far beyond any model, and no overflow
 
 
 def image_processor(section: Section) -> ImageProcessor:
-    """An `image_processor`. Raises ConfigError."""
+    """An `image_processor` whose patches the encoder pools. Raises ConfigError."""
     section.refuse_unknown(IMAGE_KEYS)
     return ImageProcessor(_patching(section, budget=280, normalized=False))
 
 
+def merged_image_processor(section: Section) -> ImageProcessor:
+    """An `image_processor` that puts together itself what others leave to be pooled. Raises ConfigError."""
+    return ImageProcessor(image_processor(section).patching.merged())
+
+
 def video_processor(section: Section) -> VideoProcessor:
-    """A `video_processor`. Raises ConfigError."""
+    """A `video_processor` whose patches the encoder pools. Raises ConfigError."""
     section.refuse_unknown(VIDEO_KEYS)
     section.refuse_other("fps", (None,), VIDEO_KEYS["fps"])
     frames = section.integer("num_frames", 32, maximum=_LARGEST)
     sampling = section.flag("do_sample_frames", True)
     return VideoProcessor(_patching(section, budget=70, normalized=True), frames if sampling else None)
+
+
+def merged_video_processor(section: Section) -> VideoProcessor:
+    """As `merged_image_processor`. Raises ConfigError."""
+    pooled = video_processor(section)
+    return VideoProcessor(pooled.patching.merged(), pooled.num_frames)
 
 
 def _patching(section: Section, *, budget: int, normalized: bool) -> Patching:
@@ -60,11 +80,10 @@ def _normalization(section: Section) -> Normalization:
 
 
 def audio_processor(section: Section) -> AudioProcessor:
-    """A `feature_extractor`. Raises ConfigError."""
+    """A `feature_extractor` that makes spectrograms. Raises ConfigError."""
     section.refuse_unknown(AUDIO_KEYS)
     section.refuse_other("dither", (0.0, 0), "noise would make every run another")
-    section.refuse_other("padding_value", (0.0, 0), "padding is silence")
-    section.refuse_other("padding_side", ("right",), "padding comes last")
+    _require_silence(section)
     bands = section.integer("feature_size", 128, maximum=_LARGEST)
     low = section.number("min_frequency", 0.0, minimum=0.0, maximum=1e6)
     high = section.number("max_frequency", 8000.0, minimum=low, maximum=1e6, above=True)
@@ -91,12 +110,30 @@ def audio_processor(section: Section) -> AudioProcessor:
     )
 
 
+def raw_audio_processor(section: Section) -> AudioProcessor:
+    """A `feature_extractor` that leaves samples as they are. Raises ConfigError."""
+    section.refuse_unknown(RAW_AUDIO_KEYS)
+    _require_silence(section)
+    width = section.integer("audio_samples_per_token", 640, maximum=_MOST_SAMPLES)
+    section.refuse_other("feature_size", (width,), RAW_AUDIO_KEYS["feature_size"])
+    return AudioProcessor(RawFrames(width, _rate(section)))
+
+
+def _require_silence(section: Section) -> None:
+    section.refuse_other("padding_value", (0.0, 0), "padding is silence")
+    section.refuse_other("padding_side", ("right",), "padding comes last")
+
+
+def _rate(section: Section) -> int:
+    return section.integer("sampling_rate", 16_000, maximum=_MOST_SAMPLES)
+
+
 def _lengths(section: Section) -> tuple[int, int, int, int]:
     """Sampling rate; lengths of a frame, of a hop and of the transform in samples.
 
     transformers computes all three and, when it reads a file, passes over those that the file holds.
     """
-    rate = section.integer("sampling_rate", 16_000, maximum=1_000_000)
+    rate = _rate(section)
     frame = _samples(section, "frame_length", rate, 20.0)
     hop = _samples(section, "hop_length", rate, 10.0)
     fft = 2 ** math.ceil(math.log2(frame)) * (2 if section.flag("fft_overdrive", False) else 1)

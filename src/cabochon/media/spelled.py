@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from cabochon.media.audio import AudioProcessor
+from cabochon.media.log_mel import LogMel
 from cabochon.media.patches import Patching
 from cabochon.media.processors import Processors
+from cabochon.media.raw_frames import RawFrames
 
 __all__ = ["spelled"]
 
@@ -14,13 +15,14 @@ _BICUBIC = 3  # Pillow's number
 def spelled(processors: Processors) -> dict[str, dict[str, Any]]:
     """Sections of processor_config.json, of those that `processors` has.
 
-    What a file leaves to transformers' defaults, says as null or in older words, is here under its usual key.
+    What a file leaves to transformers' defaults, says as null or in older words, is here under its usual key. Patches
+    are those that the encoder takes.
     """
     found = dict[str, dict[str, Any]]()
     if processors.image:
         found["image_processor"] = _pixels(processors.image.patching)
     if processors.audio:
-        found["feature_extractor"] = _sound(processors.audio)
+        found["feature_extractor"] = _sound(processors.audio.features)
     if processors.video:
         found["video_processor"] = _pixels(processors.video.patching)
     return found
@@ -42,8 +44,17 @@ def _pixels(patching: Patching) -> dict[str, Any]:
     }
 
 
-def _sound(processor: AudioProcessor) -> dict[str, Any]:
-    mel = processor.log_mel
+def _sound(features: LogMel | RawFrames) -> dict[str, Any]:
+    if isinstance(features, LogMel):
+        return _mel(features)
+    return {
+        "feature_size": features.width,
+        "sampling_rate": features.sampling_rate,
+        "audio_samples_per_token": features.width,
+    }
+
+
+def _mel(mel: LogMel) -> dict[str, Any]:
     return {
         "feature_size": mel.bands,
         "sampling_rate": mel.sampling_rate,
