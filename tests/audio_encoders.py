@@ -46,7 +46,7 @@ def traced_tower(folder: Path, target: str, precision: str) -> ir.Model:
     config, _ = configured(folder)
     g = TARGETS[target].drafter_dialect("audio_tower")
     w = Scope(g, open_checkpoint(folder).tensors, PRECISIONS[precision])
-    features = g.input("input_features", "f32", "clips", "time", config.mels)
+    features = g.input("input_features", "f32", "clips", "time", config.features)
     mask = g.input("input_features_mask", "bool", "clips", "time")
     hidden, real = tower(g, w / "model" / "audio_tower", config, features, mask)
     g.output("hidden", hidden, "clips", "frames", config.output)

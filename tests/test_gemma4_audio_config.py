@@ -32,7 +32,7 @@ def test_the_tiny_encoder() -> None:
         hidden=32, heads=4, layers=2, channels=(16, 8), conv_kernel=5, residual_weight=0.5, chunk=4, context_left=5,
         context_right=0, logit_cap=50.0, invalid_logit=-1e9, gradient_clipping=1e10, eps=1e-6, clipped=True, output=48,
     )  # fmt: skip
-    assert (found.head_dim, found.past, found.context, found.mels) == (8, 4, 8, 16)
+    assert (found.head_dim, found.past, found.context, found.features) == (8, 4, 8, 16)
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.hidden = 3  # type: ignore[misc]
 
@@ -48,7 +48,7 @@ def test_published_encoders(geometry: str) -> None:
         1536,
     )
     assert (found.chunk, found.context_left, found.context_right, found.context) == (12, 13, 0, 24)
-    assert (found.mels, found.subsampled_mels) == (128, 32)
+    assert (found.features, found.subsampled_mels) == (128, 32)
 
 
 @pytest.mark.parametrize("geometry", ["26b-a4b", "31b"])

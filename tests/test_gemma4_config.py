@@ -80,8 +80,26 @@ def test_the_last_layer_is_full_attention_whatever_is_written():
 
 def test_vision_attention_is_a_remark_for_text():
     read = read_text_config(config(use_bidirectional_attention="vision"))
-    assert read == read_text_config(config())
+    assert read.bidirectional
+    assert dataclasses.replace(read, bidirectional=False) == read_text_config(config())
     assert "text is causal" in read.remarks[0]
+
+
+UNIFIED = {"model_type": "gemma4_unified_text", "use_bidirectional_attention": None}
+
+
+def test_the_text_of_a_unified_model_is_the_same_architecture():
+    """It has no per-layer inputs, and sees images both ways, unless a key says otherwise."""
+    plain = config(hidden_size_per_layer_input=0, vocab_size_per_layer_input=0)
+    assert read_text_config(plain | UNIFIED) == read_text_config(plain)
+    silent = {key: value for key, value in (plain | UNIFIED).items() if "per_layer_input" not in key}
+    del silent["use_bidirectional_attention"]
+    read = read_text_config(silent)
+    assert read == dataclasses.replace(read_text_config(plain), bidirectional=True)
+    whole = multimodal() | {"model_type": "gemma4_unified", "text_config": silent}
+    assert read_text_config(whole) == read
+    del whole["text_config"]["model_type"]
+    assert read_text_config(whole) == read
 
 
 def test_a_model_of_full_layers_only_has_no_window():
@@ -94,7 +112,6 @@ def test_a_model_of_full_layers_only_has_no_window():
 REFUSED = {
     "a drafter": (checkpoints.tiny_config("assistant"), "'gemma4_assistant' is a drafter", "drafts for"),
     "a unified drafter": ({"model_type": "gemma4_unified_assistant"}, "is a drafter", "drafts for"),
-    "unified": ({"model_type": "gemma4_unified"}, "is a unified Gemma 4 (12B)", "E2B, E4B or 31B"),
     "gemma 3": ({"model_type": "gemma3"}, "'gemma3' is another architecture", "Gemma 4"),
     "llama": ({"model_type": "llama"}, "'llama' is another architecture", "Gemma 4"),
     "an encoder": (config(use_bidirectional_attention="all"), "encoder", "generating model"),
@@ -121,7 +138,7 @@ WRONG = {
     "no model_type": (
         {"hidden_size": 1},
         "config.json",
-        "model_type is None; expected 'gemma4' or 'gemma4_text'",
+        "model_type is None; expected 'gemma4' or 'gemma4_unified' or 'gemma4_text'",
     ),
     "no text_config": ({"model_type": "gemma4"}, "config.json: text_config", "is missing"),
     "text_config is null": (
@@ -185,6 +202,16 @@ WRONG = {
         config(use_bidirectional_attention="text"),
         "use_bidirectional_attention",
         "None or 'vision'",
+    ),
+    "per-layer inputs of a unified model": (
+        config(**UNIFIED),
+        "hidden_size_per_layer_input",
+        "is 8; expected 0: a unified model has no per-layer inputs",
+    ),
+    "experts of a unified model": (
+        config(**UNIFIED, hidden_size_per_layer_input=0, enable_moe_block=True),
+        "enable_moe_block",
+        "a unified model has no experts",
     ),
     "heads": (config(num_key_value_heads=3), "num_key_value_heads", "does not divide num_attention_heads, 4"),
     "odd head": (config(head_dim=15), "head_dim", "is 15 for sliding_attention; rotation needs an even size"),

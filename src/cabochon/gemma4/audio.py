@@ -37,7 +37,7 @@ _END = np.iinfo(np.int64).max
 def audio_encoder(g: Standard, w: Scope, c: AudioConfig, width: int) -> None:
     """Log-mel frames of some clips in; the real frames of all clips out, in order, as rows for the text model."""
     m = w / "model"
-    features = g.input("input_features", "f32", "clips", "time", c.mels)
+    features = g.input("input_features", "f32", "clips", "time", c.features)
     mask = g.input("input_features_mask", "bool", "clips", "time")
     x, real = tower(g, m / "audio_tower", c, features, mask)
     x = g.linear(g.rms_norm(x, None, c.eps), m / "embed_audio" / "embedding_projection")

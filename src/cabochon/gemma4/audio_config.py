@@ -88,9 +88,14 @@ class AudioConfig:
         return self.channels[0] // 4
 
     @property
-    def mels(self) -> int:
+    def features(self) -> int:
         """The mels of a frame; the config of the encoder does not say it, the width of its projection does."""
-        return 4 * self.subsampled_mels
+        return self.reduction * self.subsampled_mels
+
+    @property
+    def reduction(self) -> int:
+        """The frames that become one token: each convolution halves them."""
+        return 4
 
 
 def read_audio_config(raw: Mapping[str, Any]) -> AudioConfig | None:

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cabochon.checkpoint.refusals import refuse_quantized
-from cabochon.gemma4.config_keys import TEXT_KEYS, TOP_KEYS, refuse_other_features, refuse_other_models
+from cabochon.gemma4.config_keys import (
+    MODELS,
+    TEXT_KEYS,
+    TOP_KEYS,
+    refuse_other_features,
+    refuse_other_models,
+    with_defaults,
+)
 from cabochon.gemma4.geometry import FULL, SLIDING, Layer, Rope, read_layers, read_rope
 from cabochon.section import Section
 
@@ -33,6 +40,8 @@ class TextConfig:
 
     `experts` stand beside the dense feed-forward of every layer; None where there are none.
 
+    `bidirectional`: the tokens of an image see each other on sliding layers; text alone is causal.
+
     `per_layer_input` is the size of the per-layer inputs, 0 where the model has none (then `vocab_per_layer`
     is 0 too). `window` counts the keys a sliding layer sees, the token itself included. `remarks` are what a
     user should know; they do not take part in comparisons.
@@ -53,6 +62,7 @@ class TextConfig:
     window: int | None
     pad_token_id: int
     experts: Experts | None = None
+    bidirectional: bool = False
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -67,7 +77,7 @@ class TextConfig:
 
 
 def read_text_config(raw: Mapping[str, Any]) -> TextConfig:
-    """The text model in `raw`, a whole config.json of model_type gemma4 or gemma4_text.
+    """The text model in `raw`, a whole config.json of a Gemma 4 or of its text model.
 
     Raises UnsupportedError for a kind of model that is refused by name, ConfigError for anything that is
     unknown, of the wrong type, or contradicts itself.
@@ -82,7 +92,7 @@ def read_text_config(raw: Mapping[str, Any]) -> TextConfig:
 
 def read_section(top: Section, text: Section) -> TextConfig:
     """The text model that `text`, a part of `top` or all of it, describes; its features are known to be supported."""
-    config = _read(top, text)
+    config = _read(top, with_defaults(text))
     _check_heads(text, config)
     _check_vocabulary(text, config)
     return config
@@ -90,14 +100,15 @@ def read_section(top: Section, text: Section) -> TextConfig:
 
 def _text_section(top: Section) -> Section:
     """The part about the text model: text_config, or the whole of a text-only config. Every key is known."""
-    if top.values["model_type"] == "gemma4_text":
+    whole = top.values["model_type"]
+    if whole not in MODELS:
         top.refuse_unknown(TEXT_KEYS)
         return top
     top.refuse_unknown(TOP_KEYS)
     text = top.section("text_config")
     text.refuse_unknown(TEXT_KEYS)
-    text.refuse_other("model_type", ("gemma4_text",), "the text of a gemma4 model")
-    return text
+    text.refuse_other("model_type", (MODELS[whole],), f"the text of a {whole} model")
+    return Section({"model_type": MODELS[whole], **text.values}, text.at)
 
 
 def _read(top: Section, text: Section) -> TextConfig:
@@ -122,6 +133,7 @@ def _read(top: Section, text: Section) -> TextConfig:
         window=text.integer("sliding_window") if SLIDING in kinds else None,
         pad_token_id=text.integer("pad_token_id", minimum=0) if padded else 0,
         experts=_experts(text),
+        bidirectional=text.values.get("use_bidirectional_attention") == "vision",
         remarks=tuple(_remarks(text)),
     )
 

@@ -9,6 +9,7 @@ from cabochon.section import Section
 __all__ = [
     "DRAFTER_KEYS",
     "ENCODER_KEYS",
+    "MODELS",
     "TEXT_KEYS",
     "TOP_KEYS",
     "TRAINING",
@@ -16,6 +17,7 @@ __all__ = [
     "refuse_other_drafters",
     "refuse_other_features",
     "refuse_other_models",
+    "with_defaults",
 ]
 
 USED = "used"
@@ -127,18 +129,19 @@ DRAFTER_KEYS: dict[str, str] = _ANY_MODEL | {
 }
 
 
+# model_type of a whole model -> that of its text_config, which is that of a model of text alone too.
+MODELS = {"gemma4": "gemma4_text", "gemma4_unified": "gemma4_unified_text"}
+_KNOWN = (*MODELS, *MODELS.values())
+# What absent keys of text_config mean where that differs from the other text models.
+_UNIFIED = {"hidden_size_per_layer_input": 0, "use_bidirectional_attention": "vision"}
+
 _NOT_A_TARGET = {
     "gemma4_assistant": (
         "is a drafter (assistant), not a model that generates by itself",
         "give the checkpoint it drafts for, such as google/gemma-4-E2B-it, or build the drafter with --model drafter",
     ),
-    "gemma4_unified": (
-        "is a unified Gemma 4 (12B), which is not built yet",
-        "give a gemma4 or gemma4_text checkpoint: E2B, E4B or 31B",
-    ),
 }
 _NOT_A_TARGET["gemma4_unified_assistant"] = _NOT_A_TARGET["gemma4_assistant"]
-_NOT_A_TARGET["gemma4_unified_text"] = _NOT_A_TARGET["gemma4_unified"]
 
 # Keys with one meaning we build: the values allowed, and why no other is.
 _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -151,6 +154,10 @@ _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
     "rope_scaling": ((None,), "rope_parameters says how positions rotate"),
     "is_encoder_decoder": ((False,), "Gemma 4 is a decoder"),
     "use_bidirectional_attention": ((None, "vision"), "a text model is causal"),
+}
+_FIXED_IN_UNIFIED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "hidden_size_per_layer_input": ((0,), "a unified model has no per-layer inputs"),
+    "enable_moe_block": ((False, None), "a unified model has no experts"),
 }
 _FIXED_IN_DRAFTERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "hidden_size_per_layer_input": ((0,), "a drafter has no per-layer inputs"),
@@ -167,17 +174,28 @@ def refuse_other_models(raw: Mapping[str, Any]) -> None:
     kind = raw.get("model_type")
     if not isinstance(kind, str):
         raise ConfigError(
-            f"model_type is {kind!r}; expected 'gemma4' or 'gemma4_text'",
+            f"model_type is {kind!r}; expected {' or '.join(map(repr, _KNOWN))}",
             at="config.json", remedy="give the config.json of a Gemma 4 checkpoint",
         )  # fmt: skip
     if kind in _NOT_A_TARGET:
         what, remedy = _NOT_A_TARGET[kind]
         raise UnsupportedError(f"model_type {kind!r} {what}", at="config.json", remedy=remedy)
-    if kind not in ("gemma4", "gemma4_text"):
+    if kind not in _KNOWN:
         raise UnsupportedError(
-            f"model_type {kind!r} is another architecture; expected 'gemma4' or 'gemma4_text'",
+            f"model_type {kind!r} is another architecture; expected {' or '.join(map(repr, _KNOWN))}",
             at="config.json", remedy="give a Gemma 4 checkpoint; other models are not built",
         )  # fmt: skip
+
+
+def with_defaults(text: Section) -> Section:
+    """The text model with the keys that mean something else in the unified model when they are absent."""
+    if not _is_unified(text):
+        return text
+    return Section({**_UNIFIED, **text.values}, text.at, null_is_absent=text.null_is_absent)
+
+
+def _is_unified(text: Section) -> bool:
+    return text.values.get("model_type") == MODELS["gemma4_unified"]
 
 
 def refuse_other_features(text: Section) -> None:
@@ -187,7 +205,8 @@ def refuse_other_features(text: Section) -> None:
             "use_bidirectional_attention is 'all': this model is an encoder, it does not generate",
             at=text.at, remedy="give a checkpoint of a generating model",
         )  # fmt: skip
-    for key, (allowed, why) in _FIXED.items():
+    fixed = _FIXED | (_FIXED_IN_UNIFIED if _is_unified(text) else {})
+    for key, (allowed, why) in fixed.items():
         text.refuse_other(key, allowed, why)
 
 

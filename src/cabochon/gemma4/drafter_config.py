@@ -85,12 +85,12 @@ def _text(top: Section) -> TextConfig:
 
 
 def _all_owners(text: Section) -> Section:
-    """The same layers as owners. 0 borrowers means all of them, as in transformers."""
+    """The same layers as owners, which see text alone. 0 borrowers means all of them, as in transformers."""
     count, shared = text.integer("num_hidden_layers"), text.integer("num_kv_shared_layers", 0, minimum=0)
     if shared not in (0, count):
         what = f"is {shared}; a drafter has keys and values in none of its {count} layers"
         raise text.error("num_kv_shared_layers", what, f"write {count}, or 0, which means the same here")
-    return Section({**text.values, "num_kv_shared_layers": 0}, text.at)
+    return Section({**text.values, "num_kv_shared_layers": 0, "use_bidirectional_attention": None}, text.at)
 
 
 def _centroids(top: Section, text: TextConfig) -> Centroids | None:

@@ -7,10 +7,16 @@ from typing import Any
 from cabochon.errors import UnsupportedError
 from cabochon.gemma4.audio_config import AudioConfig, read_audio_config
 from cabochon.gemma4.config import TextConfig, read_text_config
+from cabochon.gemma4.embedder_config import (
+    AudioEmbedder,
+    VisionEmbedder,
+    read_audio_embedder,
+    read_vision_embedder,
+)
 from cabochon.gemma4.vision_config import VisionConfig, read_vision_config
 from cabochon.section import Section
 
-__all__ = ["FullConfig", "read_full_config"]
+__all__ = ["FullConfig", "read_full_config", "read_towers"]
 
 
 @dataclass(frozen=True)
@@ -22,8 +28,8 @@ class FullConfig:
     """
 
     text: TextConfig
-    vision: VisionConfig | None
-    audio: AudioConfig | None
+    vision: VisionConfig | VisionEmbedder | None
+    audio: AudioConfig | AudioEmbedder | None
     tokens: Mapping[str, int]
     bidirectional: bool
 
@@ -46,14 +52,14 @@ class FullConfig:
 
 
 def read_full_config(raw: Mapping[str, Any]) -> FullConfig:
-    """The whole model in `raw`, a whole config.json of model_type gemma4.
+    """The whole model in `raw`, a whole config.json of model_type gemma4 or gemma4_unified.
 
     Raises UnsupportedError for a kind of model that is refused by name and for one without towers, ConfigError for
     anything that is unknown, of the wrong type, or contradicts itself.
     """
     text = read_text_config(raw)
     top = Section(raw, "config.json")
-    vision, audio = read_vision_config(raw), read_audio_config(raw)
+    vision, audio = read_towers(raw)
     if vision is None and audio is None:
         raise UnsupportedError(
             "the model has neither a vision tower nor an audio tower; expected one of them for a full package",
@@ -68,9 +74,16 @@ def read_full_config(raw: Mapping[str, Any]) -> FullConfig:
     }
     if len(set(tokens.values())) < len(tokens):
         raise top.error("image_token_id", f"stands beside others: {tokens}; expected an id for each")
-    inner = raw.get("text_config") or {}
-    bidirectional = inner.get("use_bidirectional_attention") == "vision" and vision is not None
-    return FullConfig(text, vision, audio, tokens, bidirectional)
+    return FullConfig(text, vision, audio, tokens, text.bidirectional and vision is not None)
+
+
+def read_towers(
+    raw: Mapping[str, Any],
+) -> tuple[VisionConfig | VisionEmbedder | None, AudioConfig | AudioEmbedder | None]:
+    """The towers in `raw`, or what the unified model has in their place; None where there is none."""
+    if raw.get("model_type") == "gemma4_unified":
+        return read_vision_embedder(raw), read_audio_embedder(raw)
+    return read_vision_config(raw), read_audio_config(raw)
 
 
 def _has_video(top: Section) -> bool:

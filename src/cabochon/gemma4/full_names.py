@@ -5,11 +5,14 @@ from collections.abc import Iterator, Mapping
 
 from cabochon.checkpoint import Tensor
 from cabochon.gemma4.audio_names import audio_shapes
+from cabochon.gemma4.embedder_config import AudioEmbedder, VisionEmbedder
+from cabochon.gemma4.embedder_names import as_published, audio_embedder_shapes, vision_embedder_shapes
 from cabochon.gemma4.full_config import FullConfig
 from cabochon.gemma4.names import (
     HEAD,
     TABLE,
     TOWERS,
+    Shape,
     TextTensors,
     misshapen,
     other_dtypes,
@@ -24,14 +27,33 @@ COMPONENTS = ("decoder", "embedding", "vision_encoder", "audio_encoder")
 _EMBEDDING = re.compile(
     r"model\.(embed_tokens|embed_tokens_per_layer|per_layer_model_projection|per_layer_projection_norm)\."
 )
-_VISION = re.compile(r"model\.(vision_tower|embed_vision)\.")
+_VISION = re.compile(r"model\.(vision_tower|vision_embedder|embed_vision)\.")
 _AUDIO = re.compile(r"model\.(audio_tower|embed_audio)\.")
 
 
-def tower_shapes(config: FullConfig) -> dict[str, tuple[int, ...]]:
-    """Every tensor of the towers that the model has, by canonical name."""
-    shapes = {} if config.vision is None else vision_shapes(config.vision, config.text.hidden)
-    return shapes | ({} if config.audio is None else audio_shapes(config.audio, config.text.hidden))
+def tower_shapes(config: FullConfig) -> dict[str, Shape]:
+    """Every tensor of the towers that the model has, or of what stands in their place, by canonical name."""
+    return _vision_shapes(config) | _audio_shapes(config)
+
+
+def _vision_shapes(config: FullConfig) -> dict[str, Shape]:
+    match config.vision:
+        case None:
+            return {}
+        case VisionEmbedder() as embedder:
+            return vision_embedder_shapes(embedder, config.text.hidden)
+        case tower:
+            return vision_shapes(tower, config.text.hidden)
+
+
+def _audio_shapes(config: FullConfig) -> dict[str, Shape]:
+    match config.audio:
+        case None:
+            return {}
+        case AudioEmbedder() as embedder:
+            return audio_embedder_shapes(embedder, config.text.hidden)
+        case tower:
+            return audio_shapes(tower, config.text.hidden)
 
 
 def full_tensors(tensors: Mapping[str, Tensor], config: FullConfig) -> TextTensors:
@@ -41,7 +63,11 @@ def full_tensors(tensors: Mapping[str, Tensor], config: FullConfig) -> TextTenso
     """
     text = text_tensors(tensors, config.text)
     shapes = tower_shapes(config)
-    canonical = {name: f"model.{name.removeprefix('model.')}" for name in text.unused if TOWERS.match(name)}
+    canonical = {
+        name: f"model.{as_published(name).removeprefix('model.')}"
+        for name in text.unused
+        if TOWERS.match(name)
+    }
     used: dict[str, Tensor] = {}
     faults: dict[str, list[str]] = {"missing": [], "unknown": [], "stored twice": []}
     unused = {name: reason for name, reason in text.unused.items() if name not in canonical}

@@ -38,7 +38,7 @@ _SHOWN = 30  # faults of one kind that an error lists
 
 Shape = tuple[int, ...]
 
-TOWERS = re.compile(r"(?:model\.)?(vision_tower|embed_vision|audio_tower|embed_audio)\.")
+TOWERS = re.compile(r"(?:model\.)?(vision_tower|vision_embedder|embed_vision|audio_tower|embed_audio)\.")
 _KEYS_AND_VALUES = re.compile(r"model\.layers\.(\d{1,6})\.self_attn\.(?:k_proj|v_proj|k_norm)\.weight")
 
 

@@ -13,6 +13,8 @@ from cabochon.gemma4.config import TextConfig
 from cabochon.gemma4.decoder import decoder, fed_decoder
 from cabochon.gemma4.drafter import drafter
 from cabochon.gemma4.drafter_config import DrafterConfig
+from cabochon.gemma4.embedder_config import AudioEmbedder, VisionEmbedder
+from cabochon.gemma4.embedders import audio_embedder, vision_embedder
 from cabochon.gemma4.embedding import embedding
 from cabochon.gemma4.fitting import fitted, fitted_drafter
 from cabochon.gemma4.full_config import FullConfig
@@ -97,10 +99,20 @@ def _writers(config: FullConfig, logits_to_keep: int) -> dict[str, _Write]:
         "decoder": lambda g, w: fed_decoder(g, w, text, config.vision_ids, logits_to_keep),
         "embedding": lambda g, w: embedding(g, w, config),
     }
-    if vision is not None:
-        writers["vision_encoder"] = lambda g, w: vision_encoder(g, w, vision, text.hidden)
-    if audio is not None:
-        writers["audio_encoder"] = lambda g, w: audio_encoder(g, w, audio, text.hidden)
+    match vision:
+        case None:
+            pass
+        case VisionEmbedder():
+            writers["vision_encoder"] = lambda g, w: vision_embedder(g, w, vision, text.hidden)
+        case _:
+            writers["vision_encoder"] = lambda g, w: vision_encoder(g, w, vision, text.hidden)
+    match audio:
+        case None:
+            pass
+        case AudioEmbedder():
+            writers["audio_encoder"] = lambda g, w: audio_embedder(g, w, audio, text.hidden)
+        case _:
+            writers["audio_encoder"] = lambda g, w: audio_encoder(g, w, audio, text.hidden)
     return writers
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cabochon.errors import PackageError, TargetError
-from cabochon.gemma4 import FullConfig, trace_full
-from cabochon.media import Processors
+from cabochon.gemma4 import trace_full
 from cabochon.media.genai import AUDIO_FILE, IMAGE_FILE, audio_feature_extraction_json, image_processor_json
 from cabochon.package.facts import FullFacts
 from cabochon.package.full_card import full_card
@@ -16,6 +15,7 @@ from cabochon.package.full_status import full_status
 from cabochon.package.genai_config import GENAI_CONFIG
 from cabochon.package.genai_full import genai_full_text
 from cabochon.package.inference_metadata import ANNOTATED, CANONICAL, LOOP, POLICIES, full_inference_metadata
+from cabochon.package.media_fitting import require_fitting
 from cabochon.package.metadata_status import METADATA_STATUS
 from cabochon.package.preparing import Prepared
 from cabochon.package.provenance import full_provenance
@@ -41,7 +41,7 @@ class FullPackage:
             known.checkpoint, known.config, known.tensors, models, order.target, order.precision, known.license, {}, (),
             order.logits_to_keep, order.command,
         )  # fmt: skip
-        _require_fitting(facts.processors, known.config)  # now, not when all weights are written
+        require_fitting(facts.processors, known.config)  # now, not when all weights are written
         _require_tokens(facts)
         return facts
 
@@ -89,23 +89,6 @@ class FullPackage:
         return {}
 
 
-def _require_fitting(given: Processors, config: FullConfig) -> None:
-    """Raise PackageError where processors prepare media otherwise than the encoders of `config` take them."""
-    for name, processor in (("image_processor", given.image), ("video_processor", given.video)):
-        if processor and config.vision:
-            for key in ("patch_size", "pooling_kernel_size"):
-                _require(
-                    f"{name}.{key}",
-                    getattr(processor.patching, key),
-                    getattr(config.vision, key),
-                    "vision_config",
-                )
-    if given.audio and config.audio:
-        _require(
-            "feature_extractor.feature_size", given.audio.log_mel.bands, config.audio.mels, "the audio tower"
-        )
-
-
 def _require_tokens(facts: FullFacts) -> None:
     """Raise PackageError where config.json and the tokenizer have different ids for a token that stands for media."""
     for name, number in facts.config.tokens.items():
@@ -116,15 +99,6 @@ def _require_tokens(facts: FullFacts) -> None:
                 at=f"config.json: {name}_token_id",
                 remedy="take config.json and the tokenizer's files from one checkpoint",
             )
-
-
-def _require(key: str, found: int, expected: int, of: str) -> None:
-    if found != expected:
-        raise PackageError(
-            f"is {found}; expected {expected}, as {of} has it",
-            at=f"processor_config.json: {key}",
-            remedy="take processor_config.json and the weights from one checkpoint",
-        )
 
 
 def _processors(facts: FullFacts) -> dict[str, str]:

@@ -6,6 +6,7 @@ __all__ = ["address"]
 
 _COMPONENTS = {
     "vision_tower": "vision_encoder",
+    "vision_embedder": "vision_encoder",
     "embed_vision": "vision_encoder",
     "audio_tower": "audio_encoder",
     "embed_audio": "audio_encoder",

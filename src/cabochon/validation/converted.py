@@ -186,7 +186,7 @@ def _audio(part: Converted, dtype: str) -> Ports | None:
     config = part.config
     if not isinstance(config, FullConfig) or config.audio is None:
         return None
-    features = Port("input_features", "float32", ("clips", "time", config.audio.mels))
+    features = Port("input_features", "float32", ("clips", "time", config.audio.features))
     mask = Port("input_features_mask", "bool", ("clips", "time"))
     return _ports([features, mask], [Port("audio_features", dtype, ("audio_tokens", config.text.hidden))])
 
