@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cabochon.dialects.standard import Attending, Cache, Sight, Standard, Tokens
-from cabochon.graph import DTYPES, Blocks, Value
+from cabochon.graph import DTYPES, Blocks, Scope, Value
 
 __all__ = ["Default"]
 
@@ -49,6 +49,17 @@ class Default(Standard):
             | ({} if self.accuracy is None else {"accuracy_level": self.accuracy})
         )
         return self.microsoft("MatMulNBits", [x, codes, *weight.parameters], how, out)
+
+    def rows_of(self, w: Scope, ids: Value, name: str = "weight") -> Value:
+        """Rows of a table.   [...] -> [..., width]
+
+        Between a loop's number and FusedMatMul, neither of which has a kernel for f16, the CPU provider widens a Gather
+        together with its table, in every turn. Reshape has one, and changes nothing else.
+        """
+        rows = super().rows_of(w, ids, name)
+        if self._around is None or w.in_blocks(name) or rows.dtype != DTYPES["f16"]:
+            return rows
+        return self.Reshape(rows, [*[0] * len(ids.dims), -1])
 
     def gather_blocks(self, table: Blocks, ids: Value) -> Value:
         """Rows of a table in blocks, in the type of its scales.   [...] -> [..., width]"""
