@@ -51,8 +51,12 @@ def audio_feature_extraction_json(processor: AudioProcessor) -> dict[str, Any]:
 
 
 def _raw_frames(frames: RawFrames) -> dict[str, Any]:
-    attributes = {"audio_samples_per_token": frames.width, "sampling_rate": frames.sampling_rate}
-    return _operation("gemma4_unified_audio_frames", "Gemma4UnifiedAudioFrames", attributes)
+    attributes = {
+        "type": "raw_frames",
+        "audio_samples_per_token": frames.width,
+        "sampling_rate": frames.sampling_rate,
+    }
+    return _operation("gemma4_raw_frames", "Gemma4Audio", attributes)
 
 
 def _log_mel(mel: LogMel) -> dict[str, Any]:

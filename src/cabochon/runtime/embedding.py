@@ -52,7 +52,7 @@ class Embedding:
         self.placeholders: Mapping[str, int] = {k: i for k, i in ids.items() if i is not None}
         self._padding = number(self._graph, "pad_token_id") or 0
         self._check(folder)
-        self.encoders = Encoders(folder.path, self._features, built, self._hidden, **options)
+        self.encoders = Encoders(folder, self._features, built, self._hidden, **options)
         self.images, self.clips, self.encode = self.encoders.images, self.encoders.clips, self.encoders.encode
 
     def feeds(self, rows: Sequence[Sequence[int]], ids: np.ndarray) -> Mapping[str, Value]:

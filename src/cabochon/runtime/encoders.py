@@ -9,6 +9,7 @@ import numpy as np
 
 from cabochon.errors import PackageError, RequestError
 from cabochon.runtime.components import component_file, number, open_component, width
+from cabochon.runtime.folder import Folder
 from cabochon.runtime.graph import Graph
 from cabochon.runtime.ports import REBUILD
 from cabochon.runtime.properties import peek
@@ -20,6 +21,8 @@ INPUTS = {
     AUDIO: ("input_features", "input_features_mask"),
 }
 KINDS = {"f": "f", "i": "iu", "b": "biu"}  # of numbers that stand for such of a port
+UNIFIED = "gemma4_unified"  # model_type of a model without encoders: a frame of sound is a token
+HALVED_TWICE = 4  # frames that become a token where there is an encoder of sound
 AT_ONCE = 4096  # patches or frames of one call, where a medium alone has no more
 
 
@@ -27,14 +30,15 @@ class Encoders:
     """Turns media into features, each once: an image that comes again, while it is still in a cache, is the same."""
 
     def __init__(
-        self, package: Path, names: Iterable[str], built: tuple[str, str], hidden: int, **options: Any
+        self, folder: Folder, names: Iterable[str], built: tuple[str, str], hidden: int, **options: Any
     ) -> None:
         """`names` of the encoders that the package has, `hidden` the size of a row, `options` those of `Graph`.
 
         Raises PackageError where the file of one is missing.
         """
-        self._package, self._built, self._hidden, self._options = package, built, hidden, options
-        self.files: Mapping[str, Path] = {name: component_file(package, name) for name in names}
+        self._package, self._built, self._hidden, self._options = folder.path, built, hidden, options
+        self._reduction = 1 if folder.config.get("model_type") == UNIFIED else HALVED_TWICE
+        self.files: Mapping[str, Path] = {name: component_file(folder.path, name) for name in names}
         self._graphs: dict[str, Graph] = {}
         self._known: WeakValueDictionary[bytes, Medium] = WeakValueDictionary()
 
@@ -47,7 +51,7 @@ class Encoders:
         return [self._image(p, at, k, n) for n, (p, at) in enumerate(zip(pixels, places, strict=True))]
 
     def clips(self, input_features: Any, input_features_mask: Any) -> list[Medium]:
-        """Media of input_features [clips, time, mels] and input_features_mask [clips, time]."""
+        """Media of input_features [clips, time, width] and input_features_mask [clips, time]."""
         sounds = _array(input_features, np.float32, 3, "input_features")
         masks = _array(input_features_mask, np.bool_, 2, "input_features_mask")
         _same(sounds.shape[:2], masks.shape, "input_features_mask")
@@ -110,17 +114,18 @@ class Encoders:
         if not real.any():
             raise RequestError("an image of padding alone", at=f"pixel_position_ids[{n}]")
         _finite(pixels[real], f"pixel_values[{n}]")
-        cells = np.unique(places[real] // k, axis=0)
-        if int(real.sum()) == len(cells) * k * k:
+        count = int(real.sum())
+        tokens = count if k == 1 else len(np.unique(places[real] // k, axis=0))
+        if count == tokens * k * k:
             pixels, places = pixels[real], places[real]
-        return self._kept(VISION, (pixels, places), len(cells))
+        return self._kept(VISION, (pixels, places), tokens)
 
     def _clip(self, sound: np.ndarray, mask: np.ndarray, n: int) -> Medium:
-        """The encoder keeps every fourth frame's mask."""
+        """The encoder keeps the mask of the first of those frames that become one token."""
         if not mask.any():
             raise RequestError("a clip of padding alone", at=f"input_features_mask[{n}]")
         _finite(sound[mask], f"input_features[{n}]")
-        return self._kept(AUDIO, (sound, mask), int(mask[::2][::2].sum()))
+        return self._kept(AUDIO, (sound, mask), int(mask[:: self._reduction].sum()))
 
     def _kept(self, encoder: str, arrays: Sequence[np.ndarray], tokens: int) -> Medium:
         made = Medium(encoder, dict(zip(INPUTS[encoder], arrays, strict=True)), tokens)

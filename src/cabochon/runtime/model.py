@@ -153,7 +153,7 @@ class Model:
     def encode_audio(self, input_features: np.ndarray, input_features_mask: np.ndarray) -> list[Medium]:
         """Run the audio encoder on what a processor made of clips.
 
-        `input_features` f32 [clips, time, mels], `input_features_mask` bool [clips, time]; for the rest see
+        `input_features` f32 [clips, time, width], `input_features_mask` bool [clips, time]; for the rest see
         `encode_images`.
         """
         media = self.session.embedder.clips(input_features, input_features_mask)
