@@ -30,9 +30,7 @@ _VERDICT = "evidence/validation.json"
 # They speak of the documents that are converted, and would be wrong beside the new ones.
 _LEFT_OUT = {_ANNOTATED: "its comments explain the other version", _VERDICT: "it judges the other documents"}
 
-_UNHEARD = (
-    "sound is left out: the released runtime has a log-mel spectrogram of its own alone, not this model's"
-)
+_UNHEARD = "sound is left out: the released runtime has a log-mel spectrogram of its own alone, not this model's input"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 from cabochon.metadata.annotate import Comments, comments
 from cabochon.metadata.document import Document
 from cabochon.metadata.full import Full, Medium, features
+from cabochon.metadata.media_programs import SAMPLES
 from cabochon.metadata.multimodal import ABSENT, preprocessor
 
 __all__ = ["full_comments", "unsaid"]
@@ -32,9 +33,10 @@ def unsaid(full: Full) -> Iterator[str]:
     tokens = full.tokens
     if full.vision:
         pooled = full.vision.properties.get("cabochon.pooling_kernel_size", "")
+        group = "patch of it that is" if pooled == "1" else f"{pooled} x {pooled} patches of it that are"
         stands = _around(tokens, "image_token_id", "boi_token_id", "eoi_token_id")
         yield (
-            f"how many tokens stand for a picture: one for each {pooled} x {pooled} patches of it that are no padding. "
+            f"how many tokens stand for a picture: one for each {group} no padding. "
             f"The prompt holds so many of {stands}."
         )
         yield (
@@ -71,6 +73,12 @@ _UNUSUAL = {"preemphasis": 0.0, "input_scale_factor": 1.0, "per_bin_mean": None,
 
 
 def _sound(said: Mapping[str, Any]) -> Iterator[str]:
+    if length := said.get(SAMPLES):
+        yield (
+            f"what a recording is filled up to: whole frames of {length} samples, with zeros; `size_multiple` is this "
+            "format's word for images. There is no spectrogram."
+        )
+        return
     half = said.get("frame_length", 0) // 2
     yield (
         f"how a recording is framed: {half} zeros come before it, the window is periodic, magnitudes are not squared, "

@@ -21,12 +21,16 @@ from cabochon.metadata.document import (
 from cabochon.metadata.full import Full, Medium
 from cabochon.metadata.ports import Port
 
-__all__ = ["preprocessing"]
+__all__ = ["SAMPLES", "preprocessing"]
 
+SAMPLES = "audio_samples_per_token"  # of processors that cut sound into frames of samples; others make a spectrogram
 _AT = "processor_config.json"
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # of Pillow
 _IMAGE = {"pixel_values": "pixels", "pixel_position_ids": "patch_coordinates"}
-_AUDIO = {"input_features": "audio_features", "input_features_mask": "validity_mask"}
+_FEATURES = {
+    "log_mel": "audio_features",
+    "frame": "features",
+}  # what makes them -> what the format calls them
 _PADDED = -1  # the coordinates of a patch that is none
 
 Operation = dict[str, Any]
@@ -58,9 +62,13 @@ def preprocessing(full: Full) -> Preprocessing | None:
     if full.audio:
         operations = list(_on_sound(_Section("feature_extractor", full.section("audio"))))
         taken = full.audio.ports.inputs
+        made = operations[-2]["op"]
         programs["audio"] = AudioProgram(
             transforms=tuple(AudioTransform(**each) for each in _chained("audio", operations)),
-            outputs=tuple(_audio_output(taken[name], content) for name, content in _AUDIO.items()),
+            outputs=(
+                _audio_output(taken["input_features"], made, _FEATURES[made]),
+                _audio_output(taken["input_features_mask"], "emit_validity_mask", "validity_mask"),
+            ),
         )
     return Preprocessing(**programs) if programs else None
 
@@ -101,10 +109,22 @@ def _on_images(said: _Section) -> Iterator[Operation]:
 
 
 def _on_sound(said: _Section) -> Iterator[Operation]:
-    """Keys behind `mel_scale` are those of processor_config.json: the format has none for what they say."""
     yield {"op": "decode"}
     yield {"op": "resample", "sample_rate": said["sampling_rate"]}
     yield {"op": "downmix", "channels": 1}
+    yield from _framed(said) if SAMPLES in said.values else _spectrogram(said)
+    yield {"op": "emit_validity_mask"}
+
+
+def _framed(said: _Section) -> Iterator[Operation]:
+    """Frames of samples as they are, none of which is in two. The format has `size_multiple` for images alone."""
+    length = said[SAMPLES]
+    yield {"op": "pad", "mode": "right", "pad_value": 0.0, "size_multiple": length}
+    yield {"op": "frame", "win_length": length, "hop_length": length}
+
+
+def _spectrogram(said: _Section) -> Iterator[Operation]:
+    """Keys behind `mel_scale` are those of processor_config.json: the format has none for what they say."""
     yield {
         "op": "log_mel",
         "sample_rate": said["sampling_rate"],
@@ -116,7 +136,6 @@ def _on_sound(said: _Section) -> Iterator[Operation]:
         "mel_scale": "htk",
         **{key: said[key] for key in ("mel_floor", "min_frequency", "max_frequency")},
     }
-    yield {"op": "emit_validity_mask"}
 
 
 def _chained(medium: Medium, operations: list[Operation]) -> Iterator[Operation]:
@@ -138,11 +157,11 @@ def _image_output(port: Port, content: str) -> ImageOutput:
     return made.model_copy(update={"pad_value": float(_PADDED)}) if coordinates else made
 
 
-def _audio_output(port: Port, content: str) -> AudioOutput:
+def _audio_output(port: Port, operation: str, content: str) -> AudioOutput:
     return AudioOutput(
         name=f"audio.{port.name}",
         content=content,
         dtype=contract(port).dtype,
-        source="audio.emit_validity_mask" if content == "validity_mask" else "audio.log_mel",
+        source=f"audio.{operation}",
         contract=contract(port),
     )

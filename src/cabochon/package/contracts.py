@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from cabochon.gemma4 import FullConfig
 from cabochon.gemma4.config import FULL, SLIDING, TextConfig
+from cabochon.gemma4.embedder_config import AudioEmbedder, VisionEmbedder
 
 __all__ = ["Port", "contracts", "fusions", "hidden_tap", "operators", "owners", "towers"]
 
@@ -81,7 +82,15 @@ def contracts(config: TextConfig, raw: Mapping[str, Any], model: ir.Model) -> di
 def towers(config: FullConfig) -> dict[str, Any]:
     """What a full package has beside its decoder."""
     found: dict[str, Any] = {}
-    if vision := config.vision:
+    if isinstance(vision := config.vision, VisionEmbedder):
+        found["vision"] = {
+            "encoder_free": True,
+            "hidden_size": vision.hidden,
+            "patch_size": vision.patch_size,
+            "position_embedding_size": vision.position_embedding_size,
+            "bidirectional_in_sliding_layers": config.bidirectional,
+        }
+    elif vision:
         found["vision"] = {
             "num_hidden_layers": vision.layers,
             "hidden_size": vision.hidden,
@@ -91,7 +100,9 @@ def towers(config: FullConfig) -> dict[str, Any]:
             "use_clipped_linears": vision.clipped,
             "bidirectional_in_sliding_layers": config.bidirectional,
         }
-    if audio := config.audio:
+    if isinstance(audio := config.audio, AudioEmbedder):
+        found["audio"] = {"encoder_free": True, "samples_per_token": audio.features}
+    elif audio:
         found["audio"] = {
             "num_hidden_layers": audio.layers,
             "hidden_size": audio.hidden,

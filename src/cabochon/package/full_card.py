@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from cabochon.gemma4.audio_config import AudioConfig
+from cabochon.gemma4.embedder_config import AudioEmbedder
 from cabochon.package.card import EVIDENCE, contract_rows, decoder_limits, decoder_notes
 from cabochon.package.contracts import operators
 from cabochon.package.facts import FullFacts
@@ -70,10 +72,11 @@ def _components(facts: FullFacts) -> Iterator[tuple[str, str]]:
 
 def _contract_rows(facts: FullFacts) -> Iterator[tuple[str, str]]:
     yield from contract_rows(facts)
-    if vision := facts.contracts.get("vision"):
-        yield "Vision encoder", ", ".join(f"`{key}={value}`" for key, value in vision.items())
-    if audio := facts.contracts.get("audio"):
-        yield "Audio encoder", ", ".join(f"`{key}={value}`" for key, value in audio.items())
+    for medium in ("vision", "audio"):
+        if said := facts.contracts.get(medium):
+            free = said.get("encoder_free")
+            name = f"{medium.capitalize()}, without an encoder" if free else f"{medium.capitalize()} encoder"
+            yield name, ", ".join(f"`{key}={value}`" for key, value in said.items() if key != "encoder_free")
 
 
 def _runtime_notes(facts: FullFacts) -> Iterator[str]:
@@ -86,12 +89,13 @@ def _runtime_notes(facts: FullFacts) -> Iterator[str]:
     )
     if facts.config.vision:
         side = facts.config.vision.pooling_kernel_size
+        rows = "Each patch makes" if side == 1 else f"{side} x {side} patches make"
         yield (
             f"`pixel_values` holds patches in [0, 1], row by row; `pixel_position_ids` is (x, y) of each, (-1, -1) for "
-            f"padding. {side} x {side} patches make a row of `image_features`."
+            f"padding. {rows} a row of `image_features`."
         )
-    if facts.config.audio:
-        yield "`input_features` is the log-mel spectrogram; frames that `input_features_mask` rules out give nothing."
+    if audio := facts.config.audio:
+        yield f"`input_features` is {_sound(audio)}; frames that `input_features_mask` rules out give nothing."
     if facts.config.bidirectional:
         yield (
             "The tokens of an image see each other on sliding layers: the decoder takes `input_ids` too, and all "
@@ -100,3 +104,10 @@ def _runtime_notes(facts: FullFacts) -> Iterator[str]:
     yield from decoder_notes(facts)
     option = "image" if facts.config.vision else "audio"
     yield f"`cabochon run PACKAGE --{option} FILE --chat ...` and `cabochon.load(PACKAGE).generate(...)` do all this."
+
+
+def _sound(audio: AudioConfig | AudioEmbedder) -> str:
+    if isinstance(audio, AudioEmbedder):
+        rows = "each of which makes a row of `audio_features`"
+        return f"sound as it is, in frames of {audio.features} samples side by side, {rows}"
+    return "the log-mel spectrogram"

@@ -8,7 +8,7 @@ from cabochon.media.genai import AUDIO_FILE, IMAGE_FILE
 from cabochon.metadata.full import Full, Medium, Member
 from cabochon.package.genai_config import genai_config
 
-__all__ = ["PROCESSORS", "genai_full", "genai_full_text"]
+__all__ = ["PROCESSORS", "genai_full", "genai_full_text", "kind"]
 
 PROCESSORS: dict[Medium, str] = {"image": IMAGE_FILE, "audio": AUDIO_FILE}
 
@@ -33,7 +33,7 @@ def genai_full(
     onnxruntime-genai 0.18 looks for a processor of sound unless `speech.config_filename` is empty. Parts without
     options of their own run where the decoder does.
     """
-    found = genai_config(full.decoder, provider, config, "gemma4")
+    found = genai_config(full.decoder, provider, config, kind(config))
     parts: dict[str, Any] = {"embedding": _part(full.embedding, _alike(full.embedding, "inputs"))}
     if full.vision:
         parts["vision"] = {
@@ -48,6 +48,11 @@ def genai_full(
     asked = (name for medium in full.encoders for name in _TOKENS[medium])
     tokens = {name: full.tokens[name] for name in asked if name in full.tokens}
     return {"model": {**found["model"], **parts, **tokens}, "search": found["search"]}
+
+
+def kind(config: Mapping[str, Any]) -> str:
+    """The type of a model with media. That of a unified one counts a token for each patch and for each frame."""
+    return "gemma4_unified" if config.get("model_type") == "gemma4_unified" else "gemma4"
 
 
 def _part(member: Member, inputs: Mapping[str, str]) -> dict[str, Any]:

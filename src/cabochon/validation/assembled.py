@@ -3,9 +3,14 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from cabochon.errors import ConfigError
+from cabochon.errors import CabochonError, ConfigError
+from cabochon.gemma4.audio_config import AudioConfig
+from cabochon.gemma4.embedder_config import AudioEmbedder, VisionEmbedder
+from cabochon.gemma4.full_config import read_towers
+from cabochon.gemma4.vision_config import VisionConfig
 from cabochon.media import read_processors, spelled
 from cabochon.media.processors import FILES
 from cabochon.metadata.ports import Port
@@ -20,6 +25,7 @@ COMPONENTS = {
 }
 MEDIA = {"vision_encoder": "image_features", "audio_encoder": "audio_features"}
 CONFIGS = {"vision_encoder": "vision_config", "audio_encoder": "audio_config"}  # of config.json
+_Towers = tuple[VisionConfig | VisionEmbedder | None, AudioConfig | AudioEmbedder | None]
 # What comes from outside of the package, beside the caches.
 _OUTSIDE = {
     "decoder": {"input_ids", "attention_mask", "logits_to_keep"},
@@ -57,10 +63,31 @@ class Assembled:
                     maker = next((g for g in self.graphs.values() if port.name in g.ports.outputs), None)
                     yield Joint(graph, port, maker, maker.ports.outputs[port.name] if maker else None)
 
-    def described(self, component: str) -> Mapping[str, Any]:
-        """What config.json says of an encoder; {} where it has no such one."""
-        found = self.config.get(CONFIGS[component])
-        return found if isinstance(found, Mapping) else {}
+    def described(self, component: str) -> bool:
+        """Whether config.json speaks of an encoder."""
+        return isinstance(self.config.get(CONFIGS[component]), Mapping)
+
+    @cached_property
+    def _towers(self) -> _Towers | CabochonError:
+        try:
+            return read_towers(self.config)
+        except CabochonError as error:
+            return error
+
+    @property
+    def misdescribed(self) -> CabochonError | None:
+        """What is wrong with the encoders of config.json."""
+        return self._towers if isinstance(self._towers, CabochonError) else None
+
+    @property
+    def seeing(self) -> VisionConfig | VisionEmbedder | None:
+        """What config.json says of the vision encoder."""
+        return None if isinstance(self._towers, CabochonError) else self._towers[0]
+
+    @property
+    def hearing(self) -> AudioConfig | AudioEmbedder | None:
+        """What config.json says of the audio encoder."""
+        return None if isinstance(self._towers, CabochonError) else self._towers[1]
 
     def size(self, component: str, port: str) -> int | None:
         """The last dimension of an input, where it is a number."""
@@ -76,8 +103,8 @@ class Assembled:
         return None if size is None else math.isqrt(size // 3)
 
     @property
-    def mels(self) -> int | None:
-        """The bands of a spectrogram."""
+    def frame(self) -> int | None:
+        """The numbers of a frame of sound: the bands of a spectrogram, or samples."""
         return self.size("audio_encoder", "input_features")
 
 

@@ -1,6 +1,7 @@
 """The rule on media: encoders run, and the embedding puts what they give where the placeholders stand."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,12 +19,8 @@ __all__: list[str] = []
 
 _NEEDS = ("document", "graphs", "execute")
 _PLACEHOLDERS = {"vision_encoder": "image_token_id", "audio_encoder": "audio_token_id"}
-_ROWS, _COLUMNS, _FRAMES, _REDUCED = (
-    2,
-    3,
-    16,
-    4,
-)  # a picture in tokens; frames of a clip, of which so many become one
+_ROWS, _COLUMNS, _FRAMES = 2, 3, 16  # a picture in tokens; frames of a clip
+_ALIKE = 0.1  # relative: of rows that are the same but for the order of sums, in the coarsest type
 _ID = 3  # a token beside the placeholders
 Arrays = dict[str, np.ndarray]
 
@@ -32,8 +29,8 @@ Arrays = dict[str, np.ndarray]
 def media_lost(package: Opened) -> Iterator[Found]:
     """What an encoder gives does not come to stand where its placeholders do.
 
-    Causes: an encoder that does not run, that counts padding, or that takes one picture alone; an embedding that was
-    built from a config with other ids, or that takes rows in another order.
+    Causes: an encoder that does not run, that counts padding or looks at it, or that takes one picture alone; an
+    embedding that was built from a config with other ids, or that takes rows in another order.
     Remedy: build the package again: encoders and embedding are made together.
     """
     found = assembled(package)
@@ -47,14 +44,29 @@ def media_lost(package: Opened) -> Iterator[Found]:
             yield from _tried(made, found, name, port)
 
 
+@dataclass(frozen=True)
+class _Two:
+    """Two inputs of an encoder, the second of which is padded; it alone, without padding; the rows that each gives."""
+
+    both: Arrays
+    second: Arrays
+    rows: tuple[int, int]
+
+
 def _tried(made: Bench, found: Assembled, name: str, port: str) -> Iterator[Found]:
     graph = found.graphs[name]
     try:
-        feeds, rows = _inputs(found, name)
-        features = made.runner(graph).run(feeds)[port]
-        if len(features) != rows:
+        two = _pictures(found) if name == "vision_encoder" else _clips(found)
+        features = made.runner(graph).run(two.both)[port]
+        if len(features) != sum(two.rows):
+            what = f"{len(features)} rows of two inputs"
+            yield Found(f"{graph.path}: outputs.{port}", what, f"{sum(two.rows)} rows")
+            return
+        alone = made.runner(graph).run(two.second)[port]
+        if (apart := _apart(features[two.rows[0] :], alone)) > _ALIKE:
+            what = f"{apart:.2g} (relative) from the second of two inputs alone"
             yield Found(
-                f"{graph.path}: outputs.{port}", f"{len(features)} rows of two inputs", f"{rows} rows"
+                f"{graph.path}: outputs.{port}", what, "the same rows beside another and without padding"
             )
             return
         if what := _unplaced(made, found, name, port, features):
@@ -64,25 +76,39 @@ def _tried(made: Bench, found: Assembled, name: str, port: str) -> Iterator[Foun
         yield Found(getattr(error, "at", "") or graph.path, undriven(error), "a run on two small inputs")
 
 
-def _inputs(found: Assembled, name: str) -> tuple[Arrays, int]:
-    """Two pictures, one upright and one with padding, or two clips of different length; and the rows to expect."""
-    rng = np.random.default_rng(SEED)
-    if name == "audio_encoder":
-        features = rng.standard_normal((2, _FRAMES, found.mels or 1)).astype(np.float32)
-        real = np.arange(_FRAMES) < np.array([[_FRAMES], [_FRAMES // 2]])
-        features *= real[..., None]
-        return {"input_features": features, "input_features_mask": real}, (_FRAMES + _FRAMES // 2) // _REDUCED
-    pooling = found.described(name).get("pooling_kernel_size")
-    if not isinstance(pooling, int) or found.patch is None:
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    if one.shape != other.shape:
+        return np.inf
+    first, second = (rows.astype(np.float32) for rows in (one, other))
+    return float(np.abs(first - second).max() / max(float(np.abs(second).max()), 1e-9))
+
+
+def _pictures(found: Assembled) -> _Two:
+    """A picture and a smaller one, upright."""
+    if found.seeing is None or found.patch is None:
         raise PackageError("nothing says how patches are pooled", at="config.json: vision_config")
+    pooling, rng = found.seeing.pooling_kernel_size, np.random.default_rng(SEED)
     shapes = [(_ROWS, _COLUMNS), (_COLUMNS, 1)]
     places = np.full((2, _ROWS * _COLUMNS * pooling**2, 2), -1, np.int64)
     for one, (height, width) in zip(places, shapes, strict=True):
         grid = np.mgrid[: height * pooling, : width * pooling][::-1].reshape(2, -1).T
         one[: len(grid)] = grid
     pixels = rng.random((*places.shape[:2], 3 * found.patch**2), np.float32)
+    rows = (_ROWS * _COLUMNS, _COLUMNS)
     feeds = {"pixel_values": pixels, "pixel_position_ids": places}
-    return feeds, sum(height * width for height, width in shapes)
+    return _Two(feeds, {name: value[1:, : rows[1] * pooling**2] for name, value in feeds.items()}, rows)
+
+
+def _clips(found: Assembled) -> _Two:
+    """A clip and one of half its length."""
+    if found.hearing is None or found.frame is None:
+        raise PackageError("nothing says how frames become tokens", at="config.json: audio_config")
+    half = _FRAMES // 2
+    features = np.random.default_rng(SEED).standard_normal((2, _FRAMES, found.frame)).astype(np.float32)
+    real = np.arange(_FRAMES) < np.array([[_FRAMES], [half]])
+    feeds = {"input_features": features * real[..., None], "input_features_mask": real}
+    rows = (_FRAMES // found.hearing.reduction, half // found.hearing.reduction)
+    return _Two(feeds, {name: value[1:, :half] for name, value in feeds.items()}, rows)
 
 
 def _unplaced(made: Bench, found: Assembled, name: str, port: str, features: np.ndarray) -> str:
