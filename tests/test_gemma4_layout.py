@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 import checkpoints
+from cabochon.checkpoint import Tensor, open_checkpoint
 from cabochon.errors import ConfigError, UnsupportedError
 from cabochon.gemma4 import full_tensors, read_full_config
 from cabochon.gemma4.layout import full_geometry, is_drafter, layout, text_geometry, text_layout, tower_layout
+from cabochon.gemma4.names import as_rows
+from family import MEMBERS
 
 GEOMETRIES = Path(__file__).parent / "data" / "geometries"
 
@@ -37,9 +40,8 @@ def test_the_unified_model_has_embedders_for_towers() -> None:
     found = {slot.name: slot for slot in layout(published("12b")) if slot.part.endswith("embedder")}
     assert found["model.vision_embedder.patch_dense.weight"].shape == (3840, 6912)
     assert found["model.embed_audio.embedding_projection.weight"].shape == (3840, 640)
-    assert len(found) == 11
-    geometry = full_geometry(published("12b"))
-    assert (geometry.vision, geometry.audio) == (None, None)
+    assert (parts(published("12b"))["vision embedder"], parts(published("12b"))["audio embedder"]) == (10, 1)
+    assert {slot.name for slot in tower_layout(published("12b"))} == found.keys()
 
 
 def test_experts_stand_beside_the_dense_feed_forward() -> None:
@@ -50,16 +52,23 @@ def test_experts_stand_beside_the_dense_feed_forward() -> None:
     assert full_geometry(published("26b-a4b")).vision is not None
 
 
-def test_names_and_shapes_are_those_that_a_build_takes() -> None:
+@pytest.mark.parametrize("name", [member.folder for member in MEMBERS])
+def test_names_and_shapes_are_those_that_a_build_takes(name: str) -> None:
     """In canonical names, in which the text of a nested checkpoint has no prefix of its own."""
-    checkpoint = checkpoints.TINY / "target"
-    raw = checkpoints.tiny_config("target")
+    raw = checkpoints.tiny_config(name)
     config = read_full_config(raw)
-    import cabochon
+    used = full_tensors(open_checkpoint(checkpoints.TINY / name).tensors, config).used
+    assert {name: as_rows(name, tensor).shape for name, tensor in described(raw)} == {
+        name: tensor.shape for name, tensor in used.items()
+    }
+    geometry = full_geometry(raw)
+    assert (geometry.text, geometry.vision, geometry.audio) == (config.text, config.vision, config.audio)
+    assert text_geometry(raw) == config.text
 
-    used = full_tensors(cabochon.open_checkpoint(checkpoint).tensors, config).used
-    assert {slot.name: slot.shape for slot in layout(raw)} == {n: t.shape for n, t in used.items()}
-    assert full_geometry(raw).text == config.text == text_geometry(raw)
+
+def described(raw: dict[str, Any]) -> list[tuple[str, Tensor]]:
+    """What the layout says, as tensors that lie nowhere."""
+    return [(name, Tensor(name, "BF16", shape, Path(), 0, 0)) for _, name, shape in layout(raw)]
 
 
 def test_a_tower_that_cannot_be_read_leaves_the_text() -> None:

@@ -18,6 +18,7 @@ from cabochon.planning import Plan
 from cabochon.planning.offers import offers
 from cabochon.planning.opened import open_config
 from cabochon.planning.sizes import BUILD_MEMORY, Sized, components
+from family import MEMBERS
 from hub_server import Hub, serving
 from packages import Packages
 
@@ -42,11 +43,12 @@ KNOWN = {
 CACHES = {
     "e2b": (6_144, 12_288),
     "e4b": (16_384, 40_960),
+    "12b": (16_384, 327_680),
     "26b-a4b": (20_480, 204_800),
     "31b": (81_920, 819_200),
     "e2b-assistant": (0, 0),
+    "12b-assistant": (0, 0),
 }
-BUILT = KNOWN.keys() - {"12b"}
 
 
 @cache
@@ -133,6 +135,17 @@ def test_memory_of_e2b() -> None:
     )  # in f32; matrices are packed besides
 
 
+def test_memory_of_experts() -> None:
+    """They stay in the file, on a CPU too: a turn of the loop copies one, and lets it go."""
+    memory = {(v.target, v.precision): v.memory for v in planned("26b-a4b").verdicts if v.model == "text"}
+    experts = part(planned("26b-a4b"), "experts")
+    stored = experts + part(planned("26b-a4b"), "decoder layers", "token embedding")
+    assert experts == 30 * 128 * 3 * 704 * 2816 * 2
+    assert memory["cuda", "f16"] == stored
+    assert memory["default", "f16"] == 2 * stored - experts
+    assert memory["openvino-ir", "f16"] == 4 * stored - 2 * experts
+
+
 def test_memory_of_blocks() -> None:
     """A CPU packs codes again and widens scales, but of what it looks up by rows."""
     offer, *_ = offers(open_config(GEOMETRIES / "e2b.json"))
@@ -142,11 +155,12 @@ def test_memory_of_blocks() -> None:
         Sized("model.layers.0.mlp.up_proj.weight_scales", 100, "f16", tensor, 0),
         Sized("model.layers.0.mlp.up_proj.weight_zero_points", 10, "u8", tensor, 0),
         Sized("model.embed_tokens_per_layer.weight_scales", 5, "f16", tensor, 0),
+        Sized("model.layers.0.experts.down_proj_scales", 7, "f16", tensor, 0),
     )
-    for target, expected in (("default", 1215), ("cuda", 1115)):
+    for target, expected in (("default", 1222), ("cuda", 1122)):
         (component,) = components(offer, {"decoder": held}, TARGETS[target])
         assert component.memory == expected
-        assert component.disk == 3 * 4096 + 5
+        assert component.disk == 4 * 4096 + 7
 
 
 def test_layers_that_are_alike_are_reckoned_once() -> None:
@@ -174,31 +188,47 @@ BLOCKS = {
     "openvino-ir": "runs",
     "openvino-epcontext": "conditional",
 }
-
-
-def test_verdicts_of_e2b() -> None:
-    verdicts = {(v.target, v.precision): v for v in planned("e2b").verdicts if v.model == "text"}
-    assert {key: v.status for key, v in verdicts.items()} == {
-        ("default", "f32"): "runs",
-        ("default", "f16"): "runs",
-        ("default", "bf16"): "builds",
-        ("onnx-standard", "f32"): "runs",
-        ("onnx-standard", "f16"): "runs",
-        ("onnx-standard", "bf16"): "builds",
-        ("cuda", "f32"): "builds",
-        ("cuda", "f16"): "has kernels",
-        ("cuda", "bf16"): "conditional",
-        ("webgpu", "f32"): "has kernels",
-        ("webgpu", "f16"): "conditional",
-        ("webgpu", "bf16"): "refused",
-        **{("openvino-ir", precision): "runs" for precision in ("f32", "f16")},
-        ("openvino-ir", "bf16"): "conditional",
-        **{("openvino-epcontext", precision): "conditional" for precision in ("f32", "f16", "bf16")},
-    } | {
+STATUSES = {
+    ("default", "f32"): "runs",
+    ("default", "f16"): "runs",
+    ("default", "bf16"): "builds",
+    ("onnx-standard", "f32"): "runs",
+    ("onnx-standard", "f16"): "runs",
+    ("onnx-standard", "bf16"): "builds",
+    ("cuda", "f32"): "builds",
+    ("cuda", "f16"): "has kernels",
+    ("cuda", "bf16"): "conditional",
+    ("webgpu", "f32"): "has kernels",
+    ("webgpu", "f16"): "conditional",
+    ("webgpu", "bf16"): "refused",
+    **{("openvino-ir", precision): "runs" for precision in ("f32", "f16")},
+    ("openvino-ir", "bf16"): "conditional",
+    **{("openvino-epcontext", precision): "conditional" for precision in ("f32", "f16", "bf16")},
+    **{
         (target, precision): status
         for precision in ("Q8", "Q4_K_M", "Q4_K_M-uniform", "Q4_K_M-mixed")
         for target, status in BLOCKS.items()
-    } | {(target, "NF4"): BLOCKS[target] if target in ("default", "cuda") else "refused" for target in BLOCKS}
+    },
+    **{(target, "NF4"): BLOCKS[target] if target in ("default", "cuda") else "refused" for target in BLOCKS},
+}
+# what differs for some models: f32 matrices of 12B and 31B, and tables of drafters, are beyond what WebGPU binds
+LARGE = {("webgpu", "f32"): "conditional"}
+DRAFTING = LARGE | {("cuda", "f32"): "has kernels"}  # drafters have no GroupQueryAttention
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_verdicts_of_the_family(name: str) -> None:
+    plan = planned(name)
+    differing = DRAFTING if name.endswith("assistant") else LARGE if name in ("12b", "31b") else {}
+    kinds = {"drafter"} if name.endswith("assistant") else {"text", "full"}
+    assert {v.model for v in plan.verdicts} == kinds and plan.refused == ""
+    for kind in kinds:
+        found = {(v.target, v.precision): v.status for v in plan.verdicts if v.model == kind}
+        assert found == STATUSES | differing, kind
+
+
+def test_reasons_of_e2b() -> None:
+    verdicts = {(v.target, v.precision): v for v in planned("e2b").verdicts if v.model == "text"}
     assert "no released onnxruntime has bf16 kernels" in verdicts["default", "bf16"].reason
     assert "OpenVINO" in verdicts["onnx-standard", "bf16"].reason
     assert verdicts["webgpu", "f16"].reason == "the adapter must offer the feature shader-f16"
@@ -235,23 +265,6 @@ def test_a_build_takes_less_memory_than_planned_and_than_one_tensor(tmp_path: Pa
     assert data.stat().st_size > BUILD_MEMORY
     data.unlink()
     assert 20_000_000 < run.anonymous < plan.build_memory
-
-
-@pytest.mark.parametrize("name", sorted(KNOWN.keys() - BUILT))
-def test_what_is_not_built_yet_is_planned_and_refused_with_the_reason(name: str) -> None:
-    plan = planned(name)
-    assert "unified" in plan.refused
-    assert {verdict.status for verdict in plan.verdicts} == {"refused"}
-    assert all(verdict.reason.startswith(plan.refused) for verdict in plan.verdicts)
-
-
-@pytest.mark.parametrize("name", sorted(BUILT))
-def test_what_is_built_is_not_refused(name: str) -> None:
-    plan = planned(name)
-    assert plan.refused == ""
-    assert {v.status for v in plan.verdicts if v.target == "onnx-standard" and v.precision == "f16"} == {
-        "runs"
-    }
 
 
 EIGHT = ("v_proj.weight", "k_proj.weight", "per_layer_projection.weight", "per_layer_input_gate.weight")
@@ -292,7 +305,10 @@ def test_a_build_takes_what_was_planned(target: str, precision: str, packages: P
     assert abs(verdict.disk - taken) <= 0.05 * taken
 
 
-@pytest.mark.parametrize("name", ["target", "text", "moe", "assistant", "assistant-dense"])
+FOLDERS = [folder for member in MEMBERS for folder in (member.folder, member.assistant)]
+
+
+@pytest.mark.parametrize("name", [*FOLDERS, "text", "assistant-dense"])
 def test_the_layout_is_that_of_real_files(name: str) -> None:
     """Published targets also hold keys and values of layers that borrow; nothing else may be over."""
     checkpoint = cabochon.open_checkpoint(DATA / "tiny" / name)
@@ -302,7 +318,7 @@ def test_the_layout_is_that_of_real_files(name: str) -> None:
         for i in (range(6, 10) if name == "target" else ())
         for part in ("k_proj", "v_proj", "k_norm")
     )
-    plan = cabochon.plan(DATA / "tiny" / name)
+    plan = cabochon.plan(DATA / "tiny" / name, precision="f32")
     assert (plan.nbytes, plan.tensors) == (stored - borrowed, len(checkpoint.tensors) - 12 * bool(borrowed))
     assert not plan.refused
 
@@ -330,7 +346,7 @@ def test_of_a_hub_id_only_small_files_are_fetched(tmp_path: Path, monkeypatch: p
 
 def test_a_folder_may_be_named_for_its_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((GEOMETRIES / "e2b.json").read_text())
-    assert cabochon.plan(config=tmp_path).nbytes == KNOWN["e2b"][1]
+    assert cabochon.plan(config=tmp_path, precision="f32").nbytes == KNOWN["e2b"][1]
 
 
 def test_both_spellings_give_one_plan(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import pytest
 import cabochon
 import checkpoints
 from cabochon.planning import Plan, Verdict
-from cabochon.planning.verdicts import ENCODER_OPERATORS
+from cabochon.planning.operators import OPERATORS
+from family import MEMBERS
 from packages import Packages
 
 DATA = Path(__file__).parent / "data"
-TARGET = DATA / "tiny" / "target"
+TINY = DATA / "tiny"
 # bytes in bf16: decoder layers, what the embedding holds (both tables and the projection), vision, audio
 PUBLISHED = {
     "e2b": (3_726_686_790, 805_306_368 + 4_697_620_480 + 27_525_120, 337_089_408, 614_368_768),
@@ -96,33 +97,71 @@ def test_tables_of_a_full_package_fit_the_binding_of_webgpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "precision"), [("default", "f32"), ("webgpu", "f16"), ("default", "Q4_K_M")]
+    ("folder", "target", "precision"),
+    [
+        *((member.folder, "default", "f32") for member in MEMBERS),
+        ("target", "webgpu", "f16"),
+        ("target", "default", "Q4_K_M"),
+        ("moe", "cuda", "Q4_K_M"),
+        ("unified", "webgpu", "Q4_K_M"),
+    ],
 )
-def test_a_build_takes_what_was_planned(target: str, precision: str, packages: Packages) -> None:
-    out = packages("tiny-full", target, precision)
-    verdict = full(cabochon.plan(TARGET), target, precision)
+def test_a_build_takes_what_was_planned(folder: str, target: str, precision: str, packages: Packages) -> None:
+    out = packages(source(folder), target, precision)
+    verdict = full(cabochon.plan(TINY / folder, precision=precision), target, precision)
     files = {f.stat().st_ino: f for f in out.rglob("*") if f.is_file()}.values()
     written = sum(f.stat().st_size for f in files)
     weights = sum(f.stat().st_size for f in files if f.name.endswith(".data"))
     found = disk(verdict)
     assert weights == verdict.disk - found["documents"]
     assert abs(verdict.disk - written) <= 0.05 * written
-    for name in ("vision_encoder", "audio_encoder", "decoder"):
+    for name in found.keys() & {"vision_encoder", "audio_encoder", "decoder"}:
         assert found[name] == (out / name / "model.onnx.data").stat().st_size
 
 
-def test_operators_of_encoders_without_kernels_are_those_that_the_plan_names(packages: Packages) -> None:
-    out = packages("tiny-full", "webgpu", "f16")
+def source(folder: str) -> str:
+    """What tests/packages.py calls the full package of a tiny checkpoint."""
+    return "tiny-full" if folder == "target" else f"{folder}-full"
+
+
+@pytest.mark.parametrize(
+    ("folder", "precision", "beside", "said"),
+    [
+        ("target", "f16", {"Loop"}, {"vision tower": "Loop, NonZero", "audio tower": "NonZero"}),
+        (
+            "moe",
+            "f32",
+            {"Loop", "ConstantOfShape"},
+            {"vision tower": "Loop, NonZero", "experts": "Loop, NonZero"},
+        ),
+        ("unified", "Q4_K_M", set(), {"vision embedder": "NonZero", "audio embedder": "NonZero"}),
+    ],
+)
+def test_operators_without_kernels_are_those_that_the_plan_names(
+    folder: str, precision: str, beside: set[str], said: dict[str, str], packages: Packages
+) -> None:
+    """Of those that the graphs have on WebGPU, the ones that compute with numbers."""
+    out = packages(source(folder), "webgpu", precision)
     findings = json.loads((out / "evidence" / "validation.json").read_text())["findings"]
-    beside = {found["found"].split()[0] for found in findings if found["code"] == "RUN003"}
-    assert beside == {"Loop"} <= set(ENCODER_OPERATORS)
-    assert not [found for found in findings if found["code"] == "RUN004"]
-    verdict = full(cabochon.plan(TARGET), "webgpu")
+    found = {finding["found"].split()[0] for finding in findings if finding["code"] == "RUN003"}
+    assert found == beside <= set().union(*OPERATORS.values())
+    assert not [finding for finding in findings if finding["code"] == "RUN004"]
+    plan = cabochon.plan(TINY / folder, precision=precision)
+    verdict = full(plan, "webgpu", precision)
     assert "not known" not in verdict.reason
-    assert any(
-        "has no kernels of Loop, NonZero for WebGpuExecutionProvider" in line for line in verdict.warnings
-    )
-    assert not any("no kernels of" in line for line in full(cabochon.plan(TARGET), "cuda").warnings)
+    lines = [line for line in verdict.warnings if "has no kernels of" in line]
+    assert len(lines) == len(said)
+    for part, names in said.items():
+        assert any(
+            f"{part}: " in line and f"of {names} for WebGpuExecutionProvider" in line for line in lines
+        )
+    assert not any("no kernels of" in line for line in full(plan, "cuda", precision).warnings)
+
+
+def test_a_text_package_of_experts_says_what_they_need() -> None:
+    plan = cabochon.plan(TINY / "moe", precision="f16")
+    (line,) = full(plan, "webgpu", model="text").warnings
+    assert line.startswith("experts: onnxruntime-web")
 
 
 def test_towers_that_are_not_built_leave_the_text(tmp_path: Path) -> None:

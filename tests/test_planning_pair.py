@@ -8,10 +8,13 @@ import pytest
 import cabochon
 from cabochon.errors import SourceError, UnsupportedError
 from cabochon.planning import Plan, Verdict
+from cabochon.planning.offers import Offer, offers, refusal
+from cabochon.planning.opened import open_config
 from packages import Packages
 
 DATA = Path(__file__).parent / "data"
 GEOMETRIES, TINY = DATA / "geometries", DATA / "tiny"
+GEOMETRY_NAMES = ("e2b", "e4b", "12b", "26b-a4b", "31b")
 
 
 @cache
@@ -77,11 +80,41 @@ def test_a_drafter_takes_what_was_planned(
     assert abs(found.disk - taken) <= 0.05 * taken
 
 
-def test_drafters_have_kernels_where_attention_has_none() -> None:
-    plan = cabochon.plan(config=GEOMETRIES / "31b-assistant.json")
-    assert verdict(plan, "cuda", "f32", "drafter").status == "has kernels"
-    assert verdict(plan, "default", "f16", "drafter").status == "runs"
-    assert verdict(plan, "default", "bf16", "drafter").status == "builds"
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("e2b", None), ("e4b", "Q8"), ("12b", "Q4_K_M"), ("26b-a4b", "f16"), ("31b", "f32")],
+)
+def test_pairs_of_the_family(name: str, precision: str | None) -> None:
+    """The target, its drafter and one more tokenizer; nothing that the target alone is refused."""
+    config, assistant = (GEOMETRIES / f"{name}{of}.json" for of in ("", "-assistant"))
+    alone = cabochon.plan(config=config, precision=precision)
+    plan = (
+        planned(name, f"{name}-assistant")
+        if precision is None
+        else cabochon.plan(config=config, assistant=assistant, precision=precision)
+    )
+    assert plan.assistant is not None and plan.refused == ""
+    drafters = {(v.target, v.precision): v for v in plan.assistant.verdicts}
+    for target, pair in zip(alone.verdicts, plan.verdicts, strict=True):
+        assert (target.target, target.precision, target.model) == (pair.target, pair.precision, pair.model)
+        assert (target.status == "refused") == (pair.status == "refused")
+        drafter = drafters[pair.target, pair.precision]
+        more = {part.name: part for part in pair.components}
+        own = next(part for part in drafter.components if part.name == "drafter")
+        assert more["drafter"] == own
+        documents = next(part for part in target.components if part.name == "documents")
+        beside = more["documents"].disk - documents.disk + more["token_embedding"].disk
+        assert pair.disk - target.disk == own.disk + beside
+        assert pair.memory - target.memory == own.memory + more["token_embedding"].memory
+
+
+def test_an_assistant_fits_its_own_target_and_no_other() -> None:
+    def first(name: str) -> Offer:
+        return offers(open_config(GEOMETRIES / f"{name}.json"))[0]
+
+    targets = {name: first(name) for name in GEOMETRY_NAMES}
+    for name, drafter in {name: first(f"{name}-assistant") for name in GEOMETRY_NAMES}.items():
+        assert [other for other in targets if not refusal(targets[other], drafter)] == [name]
 
 
 def test_a_table_of_a_drafter_is_stored_whole() -> None:
@@ -92,7 +125,9 @@ def test_a_table_of_a_drafter_is_stored_whole() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    plan = planned("e2b", "31b-assistant")
+    plan = cabochon.plan(
+        config=GEOMETRIES / "e2b.json", assistant=GEOMETRIES / "31b-assistant.json", precision="f16"
+    )
     assert "backbone_hidden_size is 5376, the target's hidden_size 1536" in plan.refused
     assert {(v.status, v.reason) for v in plan.verdicts} == {("refused", plan.refused)}
 

@@ -110,12 +110,7 @@ def _checked(offer: Offer, raw: Mapping[str, Any]) -> Offer:
 
 def _declared(slots: list[Slot]) -> dict[str, Tensor]:
     """The tensors as config.json has them: names and shapes, and no bytes."""
-    return {
-        name: as_rows(name, Tensor(name, _dtype(name), slot.shape, Path(), 0, 0))
-        for slot in slots
-        # as transformers renames them, by which the component is known
-        for name in [slot.name.replace("model.vision_embedder.", "model.embed_vision.")]
-    }
+    return {name: as_rows(name, Tensor(name, _dtype(name), shape, Path(), 0, 0)) for _, name, shape in slots}
 
 
 def _dtype(name: str) -> str:

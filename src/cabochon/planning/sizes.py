@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cabochon.checkpoint import Tensor
 from cabochon.dialects import Target
 from cabochon.dialects.targets import whole_name
-from cabochon.gemma4.names import HEAD, LAYERS_TABLE, TABLE
+from cabochon.gemma4.names import EXPERTS, HEAD, LAYERS_TABLE, TABLE
 from cabochon.package.kinds import DRAFTER, FULL
 from cabochon.package.layout import data_bytes
 from cabochon.package.side_files import media_files, travelling
@@ -134,15 +134,18 @@ def components(offer: Offer, weights: Weights, target: Target) -> Iterator[Compo
         yield Component(
             name,
             data_bytes((part.nbytes for part in parts if part.name not in both), target.file_bytes) + shared,
-            sum(_held(part, target, part.name.startswith(looked_up)) for part in parts),
+            sum(_held(part, target, any(mark in part.name for mark in looked_up)) for part in parts),
         )
 
 
 def _looked_up(offer: Offer, name: str) -> tuple[str, ...]:
-    """How the tables are called that the component reads by rows alone. One that is a head too it multiplies with."""
+    """What marks the names of the tables that the component reads by rows alone. One that is a head too it multiplies
+    with. Experts are such tables: one by one they are copied, to be multiplied with, and let go."""
     if offer.kind is DRAFTER:
         return (_TOKENS,) if offer.config.centroids else ()
-    return (_TOKENS, _PER_LAYER) if name == "embedding" or HEAD in offer.tensors else (_PER_LAYER,)
+    if name == "embedding" or HEAD in offer.tensors:
+        return (_TOKENS, _PER_LAYER, EXPERTS)
+    return (_PER_LAYER, EXPERTS)
 
 
 def _held(part: Sized, target: Target, looked_up: bool) -> int:

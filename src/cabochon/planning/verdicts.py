@@ -6,9 +6,9 @@ from math import prod
 
 from cabochon.dialects import CONVERSIONS, TARGETS, Target
 from cabochon.errors import ConfigError
-from cabochon.kernels import PROVIDERS
-from cabochon.package.kinds import DRAFTER, FULL
+from cabochon.package.kinds import DRAFTER
 from cabochon.planning.offers import Offer, refusal
+from cabochon.planning.operators import left_to_another, unknown
 from cabochon.planning.sizes import (
     MIB,
     Component,
@@ -25,11 +25,9 @@ from cabochon.planning.sizes import (
 from cabochon.recipes import Precision
 from cabochon.recipes.recipe_file import require_applicable
 
-__all__ = ["ENCODER_OPERATORS", "INT32", "Verdict", "verdicts"]
+__all__ = ["INT32", "Verdict", "verdicts"]
 
 INT32 = 2**31 - 1
-# What encoders use beyond the operators of decoders. Where the tables say nothing of one, neither does a verdict.
-ENCODER_OPERATORS = ("Conv", "Loop", "NonZero", "Softplus")
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ def _warnings(
     """What to know of methods that the target carries, and of what is split."""
     if status != "refused":
         yield from (target.caveats[name] for name in sorted(known.methods) if name in target.caveats)
-        yield from _beside(stored[0][0], target)
+        yield from left_to_another(stored[0][0], target)
     yield from (line for part, held in stored for line in _int32(part, held))
 
 
@@ -138,33 +136,9 @@ def _status(offer: Offer, refused: str, target: Target, known: Precision) -> tup
     caveat = target.caveat(activations, drafter=drafter)
     if activations not in target.kernels and not (drafter and activations in target.attention_caveats):
         return "builds", [caveat] if caveat else []
-    if reasons := [said for said in (caveat, _unknown(offer, target)) if said]:
+    if reasons := [said for said in (caveat, *unknown(offer, target)) if said]:
         return "conditional", reasons
     return ("runs" if target.tested else "has kernels"), []
-
-
-def _unknown(offer: Offer, target: Target) -> str:
-    """The operators of the encoders of which it is not known whether the provider has kernels."""
-    table = PROVIDERS.get(target.provider)
-    if offer.kind is not FULL or table is None:
-        return ""
-    unknown = [name for name in ENCODER_OPERATORS if ("", name) in table.unknown]
-    said = (
-        f"it is not known whether {target.provider} has kernels of {', '.join(unknown)}, which encoders use"
-    )
-    return said if unknown else ""
-
-
-def _beside(offer: Offer, target: Target) -> Iterator[str]:
-    """The operators of the encoders that the provider leaves to the one beside it."""
-    table = PROVIDERS.get(target.provider)
-    if offer.kind is FULL and table and table.beside:
-        left = [name for name in ENCODER_OPERATORS if not table.floats.keys() | table.unknown >= {("", name)}]
-        if left:
-            yield (
-                f"encoders: {table.runtime} {table.version} has no kernels of {', '.join(left)} for "
-                f"{target.provider}, and runs them on the CPU"
-            )
 
 
 def _int32(offer: Offer, weights: Weights) -> Iterator[str]:
