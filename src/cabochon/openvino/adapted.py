@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from cabochon.validation.graph import Graph, Weight
 
@@ -47,14 +47,25 @@ def adapted(graph: Graph) -> Adapted:
     proto.CopyFrom(graph.proto)
     del proto.metadata_props[:]
     inputs = {value.name for value in proto.graph.input}
-    shifted = [each for node in proto.graph.node for each in _shifted(node)]
-    del proto.graph.node[:]
-    proto.graph.node.extend(shifted)
-    anew = {tensor.name: tensor for node in proto.graph.node for tensor in _divided(node, graph)}
+    anew = dict[str, TensorProto]()
+    for each in list(_graphs(proto.graph)):
+        shifted = [made for node in each.node for made in _shifted(node)]
+        del each.node[:]
+        each.node.extend(shifted)
+        anew |= {tensor.name: tensor for node in each.node for tensor in _divided(node, graph)}
     kept = [tensor for tensor in proto.graph.initializer if tensor.name not in inputs]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend([*kept, *anew.values()])
     return Adapted(replace(graph, proto=proto), frozenset(anew))
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph and the bodies of its loops, the innermost first: who changes nodes of one makes copies of them."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+    yield graph
 
 
 def _shifted(node: NodeProto) -> Iterator[NodeProto]:
