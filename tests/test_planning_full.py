@@ -128,12 +128,7 @@ def source(folder: str) -> str:
     ("folder", "precision", "beside", "said"),
     [
         ("target", "f16", {"Loop"}, {"vision tower": "Loop, NonZero", "audio tower": "NonZero"}),
-        (
-            "moe",
-            "f32",
-            {"Loop", "ConstantOfShape"},
-            {"vision tower": "Loop, NonZero", "experts": "Loop, NonZero"},
-        ),
+        ("moe", "f32", {"Loop"}, {"vision tower": "Loop, NonZero", "experts": "Loop, NonZero"}),
         ("unified", "Q4_K_M", set(), {"vision embedder": "NonZero", "audio embedder": "NonZero"}),
     ],
 )
