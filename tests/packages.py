@@ -15,7 +15,7 @@ import cabochon
 TESTS = Path(__file__).parent
 TINY = TESTS / "data" / "tiny"
 MINIATURE = Path(cabochon.__file__).parent / "demo" / "miniature"
-SOURCES = {"tiny": TINY / "text", "miniature": MINIATURE / "target"}
+SOURCES = {"tiny": TINY / "text", "moe": TINY / "moe", "miniature": MINIATURE / "target"}
 DRAFTERS = {
     "tiny-drafter": TINY / "assistant",
     "tiny-dense-drafter": TINY / "assistant-dense",
@@ -26,8 +26,8 @@ PAIRS = {
     "tiny-dense-pair": ("tiny", "tiny-dense-drafter"),
     "miniature-pair": ("miniature", "miniature-drafter"),
 }
-FULL = ("tiny-full", "moe-full", "big-full")
-WHOLE = {"tiny-full": "target", "moe-full": "moe"}
+WHOLE = {"tiny-full": "target", "moe-full": "moe", "unified-full": "unified"}
+FULL = (*WHOLE, "big-full")
 BIG_SEED = 24  # of the checkpoint that tests/record_full.py recorded
 
 

@@ -77,6 +77,28 @@ def test_a_pair_is_built_with_the_statistics_of_its_target(
         assert np.array_equal(scales, its.scales) and not np.array_equal(scales, other.scales)
 
 
+def test_experts_are_packed_with_what_their_turns_multiply(
+    packages: Packages, text: Path, tmp_path: Path
+) -> None:
+    found = collect(packages("moe"), text, threads=1)
+    built = cabochon.build(
+        TINY / "moe", tmp_path / "out", precision="Q4_K_M", calibration=found, license="gemma"
+    )
+    tensors = {t.name: t for t in onnx.load(built.path / "model.onnx").graph.initializer}
+    values = open_checkpoint(TINY / "moe").tensors
+    for name in ("gate_up_proj", "down_proj"):
+        name = f"model.layers.2.experts.{name}"
+        rows = values[name.replace("model.", "model.language_model.")].array()
+        rows = rows.reshape(-1, rows.shape[-1])
+        codes, scales = (onnx.numpy_helper.to_array(tensors[each]) for each in (name, f"{name}_scales"))
+        block = rows.shape[1] // scales.shape[1]
+        scheme = Scheme("k-quant", 4, block, False, str(scales.dtype).replace("float", "f"))
+        its, other = (pack(rows, scheme, each) for each in (found.mean_squares[name], None))
+        assert np.array_equal(scales.reshape(its.scales.shape), its.scales), name
+        assert np.array_equal(codes.reshape(its.codes.shape), its.codes), name
+        assert not np.array_equal(its.scales, other.scales)
+
+
 def test_what_no_statistics_are_for(packages: Packages, text: Path, tmp_path: Path) -> None:
     found, out = collect(packages(), text, threads=1), tmp_path / "out"
     table: list[tuple[dict[str, Any], str]] = [

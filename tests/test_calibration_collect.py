@@ -16,8 +16,9 @@ from cabochon.calibration import Statistics, collect
 from cabochon.calibration.session import read_windows
 from cabochon.errors import PackageError
 from cabochon.runtime.folder import open_folder
-from packages import MINIATURE, Packages
+from packages import MINIATURE, TINY, Packages
 
+NAMES = ("gate_up_proj", "down_proj")
 WORDS = "In the beginning was the Word, and the Word was with God. <eos> "
 
 
@@ -120,3 +121,35 @@ def test_a_model_that_is_broken(packages: Packages, text: Path, tmp_path: Path) 
     with pytest.raises(PackageError, match="no finite number: the model is broken") as caught:
         collect(broken, text, limit=1)
     assert caught.value.at == "model.layers.3.self_attn.q_proj.weight"
+
+
+class Experts(np.ndarray[Any, Any]):
+    """Weights of experts, which keep the squares of whatever they are multiplied with."""
+
+    squares: list[np.ndarray]
+
+    def __array_finalize__(self, whole: Any) -> None:
+        self.squares = getattr(whole, "squares", [])
+
+    def __matmul__(self, x: np.ndarray) -> np.ndarray:
+        self.squares.append(x.astype(np.float64) ** 2)
+        return np.asarray(self) @ x
+
+
+def test_experts_have_what_their_turns_multiply(packages: Packages, text: Path) -> None:
+    """All experts of a layer have one mean, over every row that comes to one of them."""
+    _, windows = read_windows(open_folder(packages("moe")), text, 1)
+    ids, prefix = np.array(windows.ids[0]), "model.language_model."
+    geometry = oracle.Geometry(json.loads((TINY / "moe" / "config.json").read_text())["text_config"])
+    weights = oracle.Weights(TINY / "moe")
+    spied = {name: weights(f"{prefix}layers.3.experts.{name}").view(Experts) for name in NAMES}
+    weights.read.update({f"{prefix}layers.3.experts.{name}": array for name, array in spied.items()})
+    x = oracle.embed(geometry, weights, prefix, ids)
+    oracle.decoder(geometry, weights, prefix, x, None, np.arange(len(ids)))
+
+    found = collect(packages("moe"), text, threads=1, limit=1).mean_squares
+    for name, array in spied.items():
+        rows = np.stack(array.squares)
+        assert len(rows) == 2 * len(ids)
+        mean = found[f"model.layers.3.experts.{name}"]
+        np.testing.assert_allclose(mean, rows.mean(0), rtol=1e-3, atol=1e-5 * mean.max(), err_msg=name)

@@ -72,6 +72,20 @@ def test_a_tied_head_that_is_stored_otherwise_is_measured_apart(packages: Packag
     assert not [group for group in known if "embed_tokens" in group.addresses[0]]
 
 
+def test_experts_are_roles(packages: Packages, text: Path) -> None:
+    """Whichever of them a token asks for, they are in blocks."""
+    folder = open_folder(packages("moe"))
+    known = {
+        group.addresses: group for group in groups(read_graph(folder).graph, folder, PRECISIONS["Q4_K_M"])
+    }
+    for role in ("experts.gate_up_proj", "experts.down_proj"):
+        group = known[f"decoder/{role}",]
+        assert len(group.tensors) == 6 and not group.scattered
+    rules = {"weights": "decoder/experts.*", **FOUR}
+    found = sensitivity(packages("moe"), text, precision=recipe(text.parent, rules), threads=1)
+    assert len(found.roles) == 2 and all(role.divergence > role.divergence_error > 0 for role in found.roles)
+
+
 def test_the_worst_comes_first(found: Sensitivity) -> None:
     harms = [role.harm for role in found.roles]
     assert len(harms) == 3

@@ -6,9 +6,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from cabochon.calibration.session import Run, keep_needed, products, read_graph, read_windows
+from cabochon.calibration.session import (
+    Run,
+    keep_needed,
+    loops,
+    products,
+    read_graph,
+    read_windows,
+    row_products,
+)
 from cabochon.errors import PackageError
-from cabochon.gemma4.names import HEAD, TABLE
+from cabochon.gemma4.names import EXPERTS, HEAD, TABLE
 from cabochon.recipes.statistics import Statistics
 from cabochon.runtime.folder import open_folder
 
@@ -37,7 +45,8 @@ def collect(
     for done, ids in enumerate(windows.ids, 1):
         sums = [a + b for a, b in zip(sums, run.window(ids, names), strict=True)]
         progress(done, len(windows.ids))
-    means = _means(weights, sums, sum(map(len, windows.ids)))
+    chosen = folder.text_config.get("top_k_experts") or 1
+    means = _means(weights, sums, sum(map(len, windows.ids)), chosen)
     return Statistics(means, said.name or "", said.sha256, windows.scored, len(windows.ids))
 
 
@@ -53,18 +62,42 @@ def _sums_alone(graph: onnx.GraphProto) -> dict[str, list[str]]:
         name = f"sum_squares.{value}"
         sums[name] = weights
         graph.node.append(onnx.helper.make_node("ReduceSumSquare", [value, axes.name], [name], keepdims=0))
+    for value, weights in _of_experts(graph).items():
+        name = f"sum_squares.{value}"
+        sums[name] = weights
+        graph.node.append(onnx.helper.make_node("ReduceSum", [value, axes.name], [name], keepdims=0))
+    for name, weights in sums.items():
         width = [shapes[weights[0]][1]]
         graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, width))
     keep_needed(graph)  # not the head's: its logits are the largest values of all
     return sums
 
 
+def _of_experts(graph: onnx.GraphProto) -> dict[str, list[str]]:
+    """Let the loops over experts put out the sums of squares of each turn, [turns, 1, width]; the weights of each."""
+    found = dict[str, list[str]]()
+    for name, (loop, body) in loops(graph).items():
+        for value, weights in row_products(graph, body).items():
+            square, out = f"{value}.squares", f"{name}.{value}"
+            axes = onnx.numpy_helper.from_array(np.array([0], np.int64), f"{value}.axes")
+            body.initializer.append(axes)
+            body.node.append(
+                onnx.helper.make_node("ReduceSumSquare", [value, axes.name], [square], keepdims=1)
+            )
+            body.output.append(onnx.helper.make_tensor_value_info(square, onnx.TensorProto.FLOAT, None))
+            loop.output.append(out)
+            found[out] = weights
+    return found
+
+
 def _means(
-    weights: Mapping[str, Sequence[str]], sums: Iterable[np.ndarray], positions: int
+    weights: Mapping[str, Sequence[str]], sums: Iterable[np.ndarray], positions: int, chosen: int
 ) -> dict[str, np.ndarray]:
+    """Over all positions; each of them comes to `chosen` experts, which have one mean together."""
     found = dict[str, np.ndarray]()
     for names, total in zip(weights.values(), sums, strict=True):
-        mean = (total / positions).astype(np.float32)
+        rows = positions * chosen if EXPERTS in names[0] else positions
+        mean = (total / rows).astype(np.float32)
         if not np.isfinite(mean).all():
             raise PackageError(
                 "it is multiplied with what is no finite number: the model is broken", at=names[0]

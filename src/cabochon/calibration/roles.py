@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from cabochon.calibration.session import products
+from cabochon.calibration.session import loops, products, row_products
 from cabochon.dialects import TARGETS
 from cabochon.gemma4.names import HEAD, LAYERS_TABLE, TABLE
 from cabochon.packing import Scheme, pack, unpack
@@ -72,9 +72,12 @@ def groups(graph: onnx.GraphProto, folder: Folder, precision: Precision) -> list
     if stored.scheme(HEAD) != stored.scheme(TABLE):
         _untie(graph)
     multiplied = {name for names in products(graph).values() for name in names}
-    tensors = {t.name: t for t in graph.initializer if t.name in {*multiplied, TABLE, LAYERS_TABLE}}
+    bodies = (body for _, body in loops(graph).values())
+    experts = {name for body in bodies for names in row_products(graph, body).values() for name in names}
+    tensors = {t.name: t for t in graph.initializer if t.name in {*multiplied, *experts, TABLE, LAYERS_TABLE}}
     width = folder.text_config.get("hidden_size_per_layer_input") or 0
-    tables = {TABLE: Table(tensors[TABLE].dims[1], TABLE in multiplied), LAYERS_TABLE: Table(width, False)}
+    tables = {name: Table(tensors[name].dims[1], False, True) for name in experts}
+    tables |= {TABLE: Table(tensors[TABLE].dims[1], TABLE in multiplied), LAYERS_TABLE: Table(width, False)}
     stored, found = stored.fitted("decoder", tables), dict[tuple[str, ...], Group]()
     for name, tensor in tensors.items():
         scheme = stored.scheme(name)
@@ -84,7 +87,8 @@ def groups(graph: onnx.GraphProto, folder: Folder, precision: Precision) -> list
         key = (address(name, "decoder"), *both)
         before = found[key].tensors if key in found else {}
         split = width if name == LAYERS_TABLE else None
-        found[key] = Group(key, scheme, {**before, name: tensor}, split, name not in multiplied)
+        scattered = name not in {*multiplied, *experts}
+        found[key] = Group(key, scheme, {**before, name: tensor}, split, scattered)
     return list(found.values())
 
 

@@ -13,7 +13,7 @@ from cabochon.runtime.folder import Folder
 from cabochon.runtime.properties import peek
 from cabochon.runtime.tokens import Tokens
 
-__all__ = ["Run", "keep_needed", "products", "read_graph", "read_windows"]
+__all__ = ["Run", "keep_needed", "loops", "products", "read_graph", "read_windows", "row_products"]
 
 _NEEDED = {"target": "default", "precision": "f32"}
 
@@ -55,15 +55,41 @@ def products(graph: onnx.GraphProto) -> dict[str, list[str]]:
     return found
 
 
+def loops(graph: onnx.GraphProto) -> dict[str, tuple[onnx.NodeProto, onnx.GraphProto]]:
+    """The loops over experts, by the name of their first output, with their bodies."""
+    return {
+        node.output[0]: (node, next(a.g for a in node.attribute if a.name == "body"))
+        for node in graph.node
+        if node.op_type == "Loop"
+    }
+
+
+def row_products(graph: onnx.GraphProto, body: onnx.GraphProto) -> dict[str, list[str]]:
+    """The weights of `graph` whose rows each value of a loop's body is multiplied with."""
+    weights = {weight.name for weight in graph.initializer}
+    taken = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Gather" and n.input[0] in weights}
+    found = dict[str, list[str]]()
+    for node in body.node:
+        if node.op_type == "FusedMatMul" and node.input[1] in taken:
+            found.setdefault(node.input[0], []).append(taken[node.input[1]])
+    return found
+
+
 def keep_needed(graph: onnx.GraphProto, given: Iterable[str] = ()) -> None:
     """Drop the nodes that no output needs, where some values are `given`."""
     wanted, kept = {output.name for output in graph.output}.difference(given), list[onnx.NodeProto]()
     for node in reversed(graph.node):
         if wanted.intersection(node.output):
-            wanted.update(set(node.input).difference(given))
+            wanted.update(_read(node).difference(given))
             kept.append(node)
     del graph.node[:]
     graph.node.extend(reversed(kept))
+
+
+def _read(node: onnx.NodeProto) -> set[str]:
+    """What a node reads, in bodies as well."""
+    bodies = [a.g.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    return {*node.input}.union(*(_read(each) for nodes in bodies for each in nodes))
 
 
 class Run:

@@ -18,7 +18,9 @@ def fitted(tensors: Mapping[str, Tensor], precision: Precision, width: int) -> F
     A tied head whose weights are stored otherwise than those of the look-up becomes a weight of its own.
     """
     precision = precision.fitted("decoder", {})
-    tables = {name: Table(tensor.shape[1], False) for name, tensor in tensors.items() if EXPERTS in name}
+    tables = {
+        name: Table(tensor.shape[1], False, True) for name, tensor in tensors.items() if EXPERTS in name
+    }
     tables |= {LAYERS_TABLE: Table(width, False)}
     if TABLE in tensors:
         if HEAD not in tensors and precision.scheme(HEAD) != precision.scheme(TABLE):

@@ -44,10 +44,17 @@ class Rule:
 
 @dataclass(frozen=True)
 class Table:
-    """A weight that rows are taken of: how many numbers a stored row has, and whether it is multiplied with too."""
+    """A weight that rows are taken of: how many numbers a stored row has, whether all of it is multiplied with too, and
+    whether its rows are, once they are taken."""
 
     columns: int
     multiplied: bool
+    rows_multiplied: bool = False
+
+    @property
+    def weighed(self) -> bool:
+        """Whether a text says what its numbers are multiplied with."""
+        return self.multiplied or self.rows_multiplied
 
 
 @dataclass(frozen=True)
@@ -129,9 +136,9 @@ class Precision:
     def importance(self, name: str) -> np.ndarray | None:
         """The mean squares of a weight's input channels, where they are known: f32 [input channels].
 
-        None for a table that only rows are taken of, whatever its head is multiplied with.
+        None for a table that is only looked up, whatever its head is multiplied with.
         """
-        if self.statistics is None or (name in self.tables and not self.tables[name].multiplied):
+        if self.statistics is None or (name in self.tables and not self.tables[name].weighed):
             return None
         return self.statistics.mean_squares.get(name)
 
