@@ -9,6 +9,7 @@ from cabochon.media.patches import Patching
 
 TINY = Path(__file__).parent / "data" / "tiny"
 TARGET = TINY / "target"  # a checkpoint with processor_config.json
+UNIFIED = TINY / "unified"  # one of the unified model
 REAL = Patching(
     patch_size=16, pooling_kernel_size=3, max_soft_tokens=280
 )  # that of the published checkpoints

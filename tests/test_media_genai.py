@@ -6,7 +6,7 @@ from cabochon.errors import TargetError
 from cabochon.media import AudioProcessor, ImageProcessor, read_processors
 from cabochon.media.genai import audio_feature_extraction_json, image_processor_json
 from cabochon.media.patches import Normalization, Patching
-from pictures import REAL, TARGET
+from pictures import REAL, TARGET, UNIFIED
 from test_media_log_mel import REAL as LOG_MEL
 from test_media_log_mel import with_
 
@@ -51,6 +51,22 @@ def test_audio():
     assert attributes == expected
     assert {key: type(value) for key, value in attributes.items()} == {
         k: type(v) for k, v in expected.items()
+    }
+
+
+def test_the_unified_model():
+    """A patch is a token already; the operator for frames of samples is one operator of two types."""
+    processors = read_processors(UNIFIED)
+    assert processors.image is not None and processors.audio is not None
+    cut = image_processor_json(processors.image)["processor"]["transforms"][1]["operation"]["attrs"]
+    decode, frames = audio_feature_extraction_json(processors.audio)["feature_extraction"]["sequence"]
+    assert cut == {"patch_size": 12, "max_soft_tokens": 70, "pooling_kernel_size": 1}
+    assert decode == {"operation": {"name": "audio_decoder", "type": "AudioDecoder"}}
+    assert frames["operation"]["type"] == "Gemma4Audio"
+    assert frames["operation"]["attrs"] == {
+        "type": "raw_frames",
+        "audio_samples_per_token": 640,
+        "sampling_rate": 16_000,
     }
 
 

@@ -5,7 +5,8 @@ import pytest
 
 from cabochon.errors import RequestError
 from cabochon.media import ImageProcessor, read_processors
-from pictures import REAL, TARGET, TINY, digest, picture
+from cabochon.media.patches import Normalization, Patching
+from pictures import REAL, TARGET, TINY, UNIFIED, digest, picture
 
 REFERENCE = TINY / "ref"
 process = ImageProcessor(REAL)
@@ -30,6 +31,42 @@ def test_as_recorded(height: int, width: int, budget: int, tokens: int, values: 
     assert images.pixel_values.shape == (1, budget * 9, 768) and images.pixel_values.dtype == np.float32
     assert digest(images.pixel_values) == values
     assert digest(images.pixel_position_ids) == positions
+
+
+HALVED = Normalization((0.5, 0.4, 0.3), (0.5, 0.25, 0.2))
+SMALL = Patching(4, 5, 70, 1 / 255, HALVED)
+
+
+@pytest.mark.parametrize(
+    ("patching", "height", "width", "budget", "tokens", "values", "positions"),
+    [  # the same of Gemma4UnifiedImageProcessor
+        (REAL, 480, 640, 280, 266, "1228e3f96b2b4bcd", "ae22b7eb2e84bc30"),
+        (REAL, 37, 900, 70, 41, "28fac4dc969d03d8", "b251b2c2d59d4ec5"),
+        (REAL, 300, 20, 140, 135, "fe0029a38401a638", "7f8a32b05adbb5ac"),
+        (REAL, 3, 400, 280, 193, "13b644b3a87325d1", "1301a0d26e266e7a"),
+        (SMALL, 300, 200, 70, 60, "911b63c3cea41a7f", "51bdf582affd4d98"),
+    ],
+)
+def test_patches_that_are_tokens_as_recorded(
+    patching: Patching, height: int, width: int, budget: int, tokens: int, values: str, positions: str
+):
+    images = ImageProcessor(patching.merged())(picture(height, width), max_soft_tokens=budget)
+    assert images.tokens == (tokens,)
+    assert images.pixel_values.shape == (1, budget, 3 * patching.side**2)
+    assert digest(images.pixel_values) == values
+    assert digest(images.pixel_position_ids) == positions
+
+
+def test_the_tiny_reference_of_the_unified_model():
+    recorded = np.load(REFERENCE / "inputs_unified_image.npz")
+    media, image = np.load(REFERENCE / "media.npz"), read_processors(UNIFIED).image
+    assert image is not None
+    made = image(media["image"])
+    np.testing.assert_array_equal(made.pixel_values, recorded["pixel_values"])
+    np.testing.assert_array_equal(made.pixel_position_ids, recorded["image_position_ids"])
+    assert made.tokens == (int((recorded["input_ids"] == 8).sum()),)
+    bare = image(media["image"], padded=False)
+    np.testing.assert_array_equal(bare.pixel_values, made.pixel_values[:, : made.tokens[0]])
 
 
 def test_the_tiny_reference():

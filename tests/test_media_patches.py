@@ -70,6 +70,24 @@ def test_a_patch_is_rows_of_pixels_with_their_channels():
     assert patches.dtype == np.float32 and positions.dtype == np.int64
 
 
+@settings(deadline=None, max_examples=15)
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 5), st.integers(1, 4))
+def test_a_merged_patch_is_the_picture_of_those_that_were_pooled(
+    height: int, width: int, side: int, pool: int
+):
+    """Each small patch lies in it where its position says, and it has the place of their cell."""
+    image, small = picture(height, width), Patching(side, pool, 70)
+    patches, places = small(image)
+    merged, cells = small.merged()(image)
+    assert small.merged().size(height, width) == small.size(height, width)
+    assert len(cells) == small.tokens(height, width) == small.merged().tokens(height, width)
+    at = {tuple(place): n for n, place in enumerate(cells.tolist())}
+    for patch, (x, y) in zip(patches.reshape(-1, side, side, 3), places.tolist(), strict=True):
+        whole = merged[at[x // pool, y // pool]].reshape(pool * side, pool * side, 3)
+        top, left = y % pool * side, x % pool * side
+        np.testing.assert_array_equal(whole[top : top + side, left : left + side], patch)
+
+
 def test_normalization_is_of_values_in_0_1():
     patching = Patching(2, 1, 70, 1 / 255, Normalization((0.5, 0.25, 0.0), (0.5, 1.0, 2.0)))
     image = picture(*patching.size(16, 16))

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabochon.errors import RequestError
-from cabochon.media import AudioProcessor
+from cabochon.media import AudioProcessor, read_processors
 from cabochon.media.raw_frames import RawFrames
-from pictures import tone
+from pictures import TINY, UNIFIED, tone
 
 process = AudioProcessor(RawFrames(640, 16_000))
 
@@ -50,6 +50,16 @@ def test_other_rates_are_resampled_first():
     pytest.importorskip("soxr", reason="resampling needs soxr")
     assert process((tone(8000, 8000), 8000)).tokens == (25,)
     assert AudioProcessor(RawFrames(10, 8000))((tone(16_000), 16_000)).tokens == (800,)
+
+
+def test_the_tiny_reference():
+    recorded, media = np.load(TINY / "ref" / "inputs_unified_audio.npz"), np.load(TINY / "ref" / "media.npz")
+    audio = read_processors(UNIFIED).audio
+    assert audio is not None
+    clips = audio(media["wav"])
+    np.testing.assert_array_equal(clips.input_features, recorded["input_features"])
+    np.testing.assert_array_equal(clips.input_features_mask, recorded["input_features_mask"])
+    assert clips.tokens == (25,) == (int((recorded["input_ids"] == 11).sum()),)
 
 
 def test_no_samples():

@@ -37,6 +37,17 @@ def test_defaults_of_images(tmp_path: Path, said: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
+def test_the_unified_model_is_spelled_as_its_encoders_take_it() -> None:
+    """Its patches are put together; a tool that reads them sees nothing to pool."""
+    found = spelled(read_processors(TINY / "unified"))
+    for name in ("image_processor", "video_processor"):
+        assert (found[name]["patch_size"], found[name]["pooling_kernel_size"]) == (12, 1)
+        assert found[name]["max_soft_tokens"] == 70
+    assert found["feature_extractor"] == {
+        "feature_size": 640, "sampling_rate": 16_000, "audio_samples_per_token": 640,
+    }  # fmt: skip
+
+
 def test_lengths_in_milliseconds_and_older_files(tmp_path: Path) -> None:
     sound = {
         "feature_extractor_type": "Gemma4AudioFeatureExtractor",

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from cabochon.errors import RequestError
-from cabochon.media import ImageProcessor, Video, VideoProcessor, load_video
+from cabochon.media import ImageProcessor, Video, VideoProcessor, load_video, read_processors
 from cabochon.media.footage import sampled
 from cabochon.media.patches import Normalization, Patching
 from cabochon.media.video import clock
-from pictures import digest, picture
+from pictures import TINY, UNIFIED, digest, picture
 
 PATCHING = Patching(16, 3, 70, 1 / 255, Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)))
 process = VideoProcessor(PATCHING, 32)
@@ -37,6 +37,34 @@ def test_as_recorded(count: int, fps: float, second: str, last: str, sha256: str
     assert (frames.timestamps[0], frames.timestamps[1], frames.timestamps[-1]) == ("00:00", second, last)
     assert frames.pixel_values.shape == (32, 630, 768) and frames.pixel_position_ids.shape == (32, 630, 2)
     assert digest(frames.pixel_values) == sha256
+
+
+@pytest.mark.parametrize(
+    ("clip", "count", "budget", "tokens", "values", "positions"),
+    [  # the same of Gemma4UnifiedVideoProcessor
+        (moving(40), 5, None, 66, "0ea3371078ee0e8c", "88d84ccc2a313cdf"),
+        (moving(7, 70, 50), 5, None, 63, "b5b106de2ed2c55f", "bb526e7f1ef3ec03"),
+        (moving(7, 70, 50), 7, 140, 140, "22c1babae00d4c89", "cc6bf6f4b1812db9"),
+    ],
+)
+def test_patches_that_are_tokens_as_recorded(
+    clip: np.ndarray, count: int, budget: int | None, tokens: int, values: str, positions: str
+):
+    merged = VideoProcessor(PATCHING.merged(), 32)
+    frames = merged(clip, fps=24.0, num_frames=count, max_soft_tokens=budget)
+    assert frames.tokens == (tokens,) * count
+    assert frames.pixel_values.shape == (count, budget or 70, 6912)
+    assert (digest(frames.pixel_values), digest(frames.pixel_position_ids)) == (values, positions)
+
+
+def test_the_tiny_reference_of_the_unified_model():
+    recorded = np.load(TINY / "ref" / "inputs_unified_video.npz")
+    image, video = np.load(TINY / "ref" / "media.npz")["image"], read_processors(UNIFIED).video
+    assert video is not None
+    made = video(np.stack([image, image[::-1]]))
+    np.testing.assert_allclose(made.pixel_values, recorded["pixel_values_videos"], rtol=0, atol=6e-8)
+    np.testing.assert_array_equal(made.pixel_position_ids, recorded["video_position_ids"])
+    assert sum(made.tokens) == (recorded["input_ids"] == 13).sum()
 
 
 def test_frames_are_images():
