@@ -26,6 +26,7 @@ from cabochon.gemma4 import (
     read_drafter_config,
     read_full_config,
     read_text_config,
+    text_tensors,
     trace_drafter,
     trace_full,
     trace_text,
@@ -56,8 +57,8 @@ def graphs(kind: str, precision: str) -> Mapping[str, ModelProto]:
         shapes = expected_shapes(whole.text) | tower_shapes(whole)
         made = trace_full(whole, {name: nowhere(name, s) for name, s in shapes.items()}, TARGET, stored)
         return {name: proto(model) for name, model in made.items()}
-    text = read_text_config(checkpoints.tiny_config("text"))
-    decoder = trace_text(text, imagined(text), TARGET, stored)
+    text = read_text_config(checkpoints.tiny_config(kind))
+    decoder = trace_text(text, text_tensors(imagined(text), text).used, TARGET, stored)
     lookup = token_embedding(ir.to_proto(held(decoder)), "", text.hidden)
     return {"decoder": proto(decoder), "token_embedding": fed(lookup)}
 
@@ -96,6 +97,7 @@ def fed(made: ModelProto) -> ModelProto:
 
 FULL = (*CARRIED[:3], "Q8", "Q4_K_M")  # whose other mixes differ in the decoder, which is that of text
 EVERY = [(kind, name) for kind in ("text", "drafter") for name in CARRIED] + [("full", name) for name in FULL]
+EVERY += [("moe", name) for name in ("f16", "Q8", "Q4_K_M")]  # experts, in the body of a loop
 POLICIES = ("policies", "f32")
 
 
