@@ -69,6 +69,23 @@ def random_drafter(folder: Path, top: Mapping[str, Any] | None = None, seed: int
     return folder
 
 
+def recorded(steps: Any, i: int, truth: "Truth") -> tuple[np.ndarray, Shared]:
+    """Inputs and keys of step `i` that transformers recorded, all keys real, and the query behind them.
+
+    After a rejection transformers shows its drafter the key of the first rejected token too, and holds the query at
+    that token's position: one earlier than behind all the keys. Only distances count, so every key is turned by what
+    is missing.
+    """
+    late = steps[f"{i}.kv_full_attention_key"].shape[2] - int(steps[f"{i}.position_ids"].item())
+    assert late in (0, 1)
+    shared = {}
+    for kind in KINDS:
+        angles = np.tile(late * truth.geometry.inv[kind], 2)
+        key, value = (steps[f"{i}.kv_{kind}_{part}"] for part in ("key", "value"))
+        shared[kind] = oracle.rot(key, np.cos(angles), np.sin(angles)), value
+    return steps[f"{i}.inputs_embeds"], shared
+
+
 class Drafter:
     """A checkpoint's drafter for a target, ready to run."""
 

@@ -10,7 +10,7 @@ import pytest
 
 import checkpoints
 import oracle
-from drafters import KINDS, ORDERING, Drafter, Shared, Truth, random_drafter, traced
+from drafters import KINDS, ORDERING, Drafter, Shared, Truth, random_drafter, recorded, traced
 from graphs import difference
 from packages import MINIATURE
 
@@ -59,28 +59,11 @@ def compared(case: Case, shared: Shared, mask: Any = None, seed: int = 0, **how:
 STEPS = np.load(checkpoints.TINY / "ref" / "drafter_steps.npz")
 
 
-def recorded(i: int, truth: Truth) -> tuple[np.ndarray, Shared]:
-    """Inputs and keys of step `i`, all keys real, and the query behind them.
-
-    After a rejection transformers shows its drafter the key of the first rejected token too, and holds the query at
-    that token's position: one earlier than behind all the keys. Only distances count, so every key is turned by what
-    is missing.
-    """
-    late = STEPS[f"{i}.kv_{F}_key"].shape[2] - int(STEPS[f"{i}.position_ids"].item())
-    assert late in (0, 1)
-    shared = {}
-    for kind in KINDS:
-        angles = np.tile(late * truth.geometry.inv[kind], 2)
-        key, value = (STEPS[f"{i}.kv_{kind}_{part}"] for part in ("key", "value"))
-        shared[kind] = oracle.rot(key, np.cos(angles), np.sin(angles)), value
-    return STEPS[f"{i}.inputs_embeds"], shared
-
-
 def test_all_recorded_steps(ordered: Case) -> None:
     """Four rounds of six: right after a prefill, and after drafts were accepted in part."""
     drafter, truth = ordered
     for i in range(24):
-        x, shared = recorded(i, truth)
+        x, shared = recorded(STEPS, i, truth)
         logits, state = drafter.run(x, shared)
         assert difference(logits, STEPS[f"{i}.logits"]) < EXACT, i
         assert difference(state, STEPS[f"{i}.projected_state"]) < EXACT, i
