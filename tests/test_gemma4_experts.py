@@ -25,6 +25,7 @@ from cabochon.parity.subject import Subject
 from cabochon.parity.widened import widen
 from cabochon.recipes import PRECISIONS
 from full_graphs import ALL, REF, TEXT, Components, Truth
+from full_packages import GREEDY, fresh, recorded_media
 from graphs import difference
 from mutations.models import last_layers
 from packages import Packages
@@ -42,14 +43,6 @@ def truth() -> Truth:
 @pytest.fixture(scope="module", params=ALL)
 def whole(request: pytest.FixtureRequest) -> Components:
     return Components(MOE, request.param)
-
-
-@pytest.mark.parametrize("name", ["text", "text_long"])
-def test_recorded_logits(whole: Components, name: str) -> None:
-    recorded = np.load(REF / f"prefill_moe_{name}.npz")
-    found = whole.forward(RECORDED[f"moe/{name}"]["prompt"])
-    assert difference(found["logits"], recorded["logits"]) < EXACT
-    assert difference(found["hidden_states.5"], recorded["hidden_6"]) < EXACT
 
 
 def test_steps_and_rows_equal_one_pass(whole: Components) -> None:
@@ -169,16 +162,19 @@ def turns(file: Path, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("target", ALL)
-def test_packages_generate_what_was_recorded(packages: Packages, target: str) -> None:
+def test_packages_say_what_was_recorded(packages: Packages, target: str) -> None:
     """Text, and an image, whose tokens see each other on sliding layers."""
-    model = packages.model("moe-full", target)
-    for name in ("text", "text_long"):
-        said = RECORDED[f"moe/{name}"]
-        tokens = model.generate(
-            said["prompt"], greedy=True, ignore_eos=True, max_new_tokens=len(said["tokens"])
-        )
-        assert list(tokens.ids) == said["tokens"]
+    for name in ("text", "text_long", "image"):
+        model, said = fresh(packages, "moe-full", target), RECORDED[f"moe/{name}"]
+        media = recorded_media(model, name)
+        recorded = np.load(REF / f"prefill_moe_{name}.npz")
+        for medium in media.get("images", ()):
+            assert difference(medium.features, recorded["image_features"]) < EXACT
+        made = model.forward(said["prompt"], **media)
+        assert difference(made.logits, recorded["logits"][0]) < EXACT
+        assert made.hidden is not None and difference(made.hidden, recorded["hidden_6"][0]) < EXACT
         model.forget()
+        assert list(model.generate(said["prompt"], **media, **GREEDY).ids) == said["tokens"]
 
 
 def test_what_a_package_says_of_its_experts(packages: Packages) -> None:

@@ -13,6 +13,7 @@ from cabochon.gemma4.trace import trace_full
 from cabochon.parity.dequantized import read_dequantized
 from cabochon.parity.subject import Subject
 from cabochon.parity.widened import widen
+from checkpoints import TINY
 from full_graphs import TARGET, TEXT, Components, Truth, padded, picture
 from graphs import difference
 
@@ -24,8 +25,8 @@ Case = tuple["Whole", Truth]
 class Whole(Components):
     """The twins of the components of a quantized model."""
 
-    def __init__(self, out: Path, target: str, recipe: str) -> None:
-        super().__init__(TARGET, target)
+    def __init__(self, folder: Path, out: Path, target: str, recipe: str) -> None:
+        super().__init__(folder, target)
         precision = quantized.precision(recipe, target, activations="f32")
         models = trace_full(self.config, self.tensors, TARGETS[target], precision)
         self.graphs = {name: quantized.write(model, out / name) for name, model in models.items()}
@@ -42,12 +43,17 @@ class Whole(Components):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Case]:
     @cache
     def make(target: str, recipe: str) -> Case:
-        whole, truth = Whole(tmp_path_factory.mktemp("full"), target, recipe), Truth(TARGET)
-        blocks = read_dequantized(*whole.graphs.values())
-        truth.weights = quantized.Stand(truth.weights, blocks, TEXT)
-        return whole, truth
+        return quantized_full(TARGET, tmp_path_factory.mktemp("full"), target, recipe)
 
     return make
+
+
+def quantized_full(folder: Path, out: Path, target: str, recipe: str) -> Case:
+    """A checkpoint's components, and its oracle on what their blocks stand for."""
+    whole, truth = Whole(folder, out, target, recipe), Truth(folder)
+    blocks = read_dequantized(*whole.graphs.values())
+    truth.weights = quantized.Stand(truth.weights, blocks, TEXT)
+    return whole, truth
 
 
 @pytest.mark.parametrize(("target", "recipe"), BUILT)
@@ -84,3 +90,16 @@ def test_which_weights_lie_in_blocks(made: Callable[[str, str], Case], target: s
         name for name in whole.tensors if name.startswith("model.layers") and name.endswith("_proj.weight")
     }
     assert linears <= {name.replace(TEXT, "model.") for name in apart}
+
+
+def test_images_of_a_mixture(tmp_path: Path) -> None:
+    """Experts in blocks behind a tower in blocks, whose features see each other on sliding layers."""
+    whole, truth = quantized_full(TINY / "moe", tmp_path, "default", "Q4_K_M")
+    pictures = padded([picture(truth, 12, 9), picture(truth, 3, 21)], 108)
+    images = truth.images(*pictures)
+    assert difference(whole.images(*pictures), images) < EXACT
+    ids = np.concatenate([[2, 30, 7], [8] * 12, [9, 40, 7], [8] * 7, [9, 50, 60]])
+    found = whole.forward(ids, images)["logits"][0]
+    assert difference(found, truth.logits(ids, images)) < EXACT
+    experts = {name: far for name, far in truth.weights.apart.items() if ".experts." in name}
+    assert len(experts) == 2 * len(whole.text.layers) and min(experts.values()) > 0.01, "4 bits"
