@@ -4,7 +4,10 @@ Its torchvision backend is what is equalled to the bit. Where torchvision is abs
 directly, and put in the place of Pillow's in the other backend.
 """
 
+import sys
 from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,12 @@ from cabochon.media import AudioProcessor, ImageProcessor
 from cabochon.media.footage import sampled
 from cabochon.media.patches import SOFT_TOKENS, Patching
 from cabochon.media.resize import resized
-from cabochon.media.sections import audio_processor
+from cabochon.media.sections import (
+    audio_processor,
+    merged_image_processor,
+    merged_video_processor,
+    raw_audio_processor,
+)
 from cabochon.media.video import clock
 from cabochon.section import Section
 from pictures import REAL, picture, tone
@@ -126,6 +134,108 @@ def test_audio(values: dict[str, Any], lengths: tuple[int, ...]):
     np.testing.assert_allclose(made.input_features, expected["input_features"], rtol=0, atol=1e-4)
     np.testing.assert_array_equal(made.input_features_mask, expected["input_features_mask"])
     assert made.tokens == tuple(int(mask[::2][::2].sum()) for mask in expected["input_features_mask"])
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"audio_samples_per_token": 7, "feature_size": 7, "sampling_rate": 8000}]
+)
+@pytest.mark.parametrize("lengths", [(1,), (640,), (641,), (5000, 12_345, 700), (480_001, 5)])
+def test_raw_frames(values: dict[str, Any], lengths: tuple[int, ...]):
+    """To the bit: nothing is computed. The frames that fill up a batch are zeros, and masked."""
+    from transformers import Gemma4UnifiedAudioFeatureExtractor
+
+    clips = [tone(n) for n in lengths]
+    expected = Gemma4UnifiedAudioFeatureExtractor(**values)(clips, return_tensors="np")
+    made = raw_audio_processor(Section(values, "values"))(clips)
+    np.testing.assert_array_equal(made.input_features, expected["input_features"])
+    np.testing.assert_array_equal(made.input_features_mask, expected["input_features_mask"])
+    assert made.tokens == tuple(int(mask.sum()) for mask in expected["input_features_mask"])
+
+
+HALVED = {"do_normalize": True, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.25, 0.2]}
+
+
+@pytest.fixture(scope="module")
+def functions() -> SimpleNamespace:
+    """What transformers calls of torchvision: a resize whose kernel is torch's, and a line of arithmetic."""
+    import torch
+
+    def resize(image: Any, size: Any, **_: Any) -> Any:
+        planes = image if image.ndim == 4 else image[None]
+        made = torch.nn.functional.interpolate(planes, tuple(size), mode="bicubic", antialias=True)
+        return made if image.ndim == 4 else made[0]
+
+    def normalize(image: Any, mean: Any, std: Any, **_: Any) -> Any:
+        mean, std = (torch.as_tensor(x, dtype=image.dtype)[:, None, None] for x in (mean, std))
+        return (image - mean) / std
+
+    return SimpleNamespace(resize=resize, normalize=normalize, InterpolationMode=object)
+
+
+def prepared(kind: str, functions: SimpleNamespace, pixels: Any, **values: Any) -> Any:
+    """What Gemma4UnifiedImageProcessor or VideoProcessor makes, their own code but for `functions`."""
+    name, base = {
+        "Image": ("image_processing_gemma4_unified", "image_processing_backends"),
+        "Video": ("video_processing_gemma4_unified", "video_processing_utils"),
+    }[kind]
+    import_module(
+        f"transformers.{base}"
+    )  # asks whether torchvision is there, before something stands in for it
+    modules = {
+        n: ModuleType(n) for n in ("torchvision", "torchvision.transforms", "torchvision.transforms.v2")
+    }
+    vars(modules["torchvision.transforms.v2"])["functional"] = functions
+    with pytest.MonkeyPatch.context() as patch:
+        for key, module in modules.items():
+            patch.setitem(sys.modules, key, module)
+        module = import_module(f"transformers.models.gemma4_unified.{name}")
+        for one in (
+            module,
+            *map(sys.modules.get, ("transformers.image_processing_backends", f"transformers.{base}")),
+        ):
+            patch.setattr(one, "tvF", functions, raising=False)
+        processor = getattr(module, f"Gemma4Unified{kind}Processor")(**values)
+        keys = ("do_resize", "resample", "do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std",
+                "patch_size", "max_soft_tokens", "pooling_kernel_size")  # fmt: skip
+        said = {key: getattr(processor, key) for key in keys}
+        for key in ("image_mean", "image_std"):
+            said[key] = tuple(said[key])
+        return processor._preprocess(pixels, **said, return_tensors="np")
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"max_soft_tokens": 70, **HALVED}, {"patch_size": 4, "pooling_kernel_size": 5}]
+)
+def test_images_of_the_unified_model(values: dict[str, Any], functions: SimpleNamespace):
+    import torch
+
+    images = [picture(*size) for size in ((480, 640), (37, 300), (200, 9), (3, 400))]
+    planes = [torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))) for image in images]
+    expected = prepared("Image", functions, planes, **values)
+    made = merged_image_processor(Section(values, "values"))(images)
+    np.testing.assert_array_equal(made.pixel_values, expected["pixel_values"])
+    np.testing.assert_array_equal(made.pixel_position_ids, expected["image_position_ids"])
+    assert made.tokens == tuple(int(n) for n in expected["num_soft_tokens_per_image"])
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"max_soft_tokens": 140, **HALVED}, {"do_normalize": False, "patch_size": 4}]
+)
+def test_videos_of_the_unified_model(values: dict[str, Any], functions: SimpleNamespace):
+    """Two in a call, of different shape and length: what they take as one row of frames is made one by one here."""
+    import torch
+
+    videos = [
+        np.stack([np.roll(picture(*size), n, 1) for n in range(count)])
+        for size, count in (((45, 80), 3), ((70, 50), 2))
+    ]
+    planes = [torch.from_numpy(np.ascontiguousarray(video.transpose(0, 3, 1, 2))) for video in videos]
+    expected = prepared("Video", functions, planes, **values)
+    made = [merged_video_processor(Section(values, "values"))(video, fps=24.0) for video in videos]
+    for key, name in (("pixel_values", "pixel_values_videos"), ("pixel_position_ids", "video_position_ids")):
+        np.testing.assert_array_equal(np.concatenate([getattr(one, key) for one in made]), expected[name])
+    assert [one.tokens[0] for one in made] == list(expected["num_soft_tokens_per_video"])
+    assert [len(one.tokens) for one in made] == list(expected["num_frames_per_video"])
 
 
 def test_files_are_loaded_as_theirs(tmp_path: Any):
