@@ -6,7 +6,7 @@ tokenizer's.
 
 from collections.abc import Mapping
 
-from cabochon.gemma4.config import SLIDING, TextConfig
+from cabochon.gemma4.config import SLIDING
 from cabochon.metadata.decoder import Cache, Decoder
 from cabochon.metadata.document import (
     Alias,
@@ -22,7 +22,6 @@ from cabochon.metadata.document import (
     Invariant,
     Invoke,
     Manifest,
-    MixtureOfExperts,
     Model,
     Onnx,
     Opaque,
@@ -32,13 +31,10 @@ from cabochon.metadata.document import (
     PortRole,
     Recurrence,
     Request,
-    RequestAligned,
     Reuse,
-    Router,
     RuntimeRole,
     RuntimeRoleName,
     Serving,
-    Shared,
     SpecialToken,
     StateService,
     TensorContract,
@@ -46,7 +42,9 @@ from cabochon.metadata.document import (
     TokenizerArtifact,
     Workflow,
 )
+from cabochon.metadata.experts import mixture_of_experts
 from cabochon.metadata.ports import Port, last
+from cabochon.metadata.tensors import contract, held, rows
 from cabochon.metadata.vocabulary import Vocabulary
 from cabochon.metadata.weights import quantization
 
@@ -61,7 +59,6 @@ __all__ = [
     "groups",
     "held",
     "invoke",
-    "mixture_of_experts",
     "model",
     "package",
     "remembered",
@@ -72,7 +69,6 @@ __all__ = [
     "tokenizer",
 ]
 
-ROWS = RequestAligned(axis=0)
 _CONTROL = {"active": "bool", "done": "bool", "accepted_len": "int64"}
 _ROLES: dict[str, PortRole] = {
     "input_ids": "token_ids",
@@ -140,27 +136,6 @@ def model(decoder: Decoder) -> Model:
         max_sequence_length=decoder.config.max_positions,
         vocab_size=last(decoder.logits),
         mixture_of_experts=mixture_of_experts(decoder.config),
-    )
-
-
-def mixture_of_experts(config: TextConfig) -> MixtureOfExperts | None:
-    """The experts of every layer, and the dense feed-forward beside them, which all tokens share; None without any.
-
-    `dense_fallback`: they are written in plain operators, not in one fused one.
-    """
-    if config.experts is None:
-        return None
-    return MixtureOfExperts(
-        representation="dense_fallback",
-        routed_expert_count=config.experts.count,
-        shared_expert_count=1,
-        experts_per_token=config.experts.chosen,
-        expert_intermediate_size=config.experts.width,
-        shared_expert_intermediate_size=config.layers[0].intermediate,
-        activation="gelu_pytorch_tanh",
-        router=Router(
-            score_function="softmax", selection_method="top_k", normalize_weights=True, scaling_factor=1.0
-        ),
     )
 
 
@@ -244,23 +219,6 @@ def invoke(decoder: Decoder, tokens: str | Mapping[str, str], mask: str, *, past
         | tap
         | {cache.present.name: f"{out}.{cache.cell}" for cache in decoder.caches},
     )
-
-
-def contract(port: Port) -> TensorContract:
-    """A port as the graph has it."""
-    return held(port.dtype, port.shape, optional=port.optional)
-
-
-def held(dtype: str, shape: tuple[int | str, ...], *, optional: bool = False) -> TensorContract:
-    """A tensor; where its first dimension is the batch, rows are requests."""
-    layout = ROWS if shape[:1] == ("batch",) else Shared()
-    tensor = TensorContract(dtype=dtype, shape=shape, batch_layout=layout)
-    return tensor.model_copy(update={"optional": True}) if optional else tensor
-
-
-def rows(dtype: str, *more: int | str) -> TensorContract:
-    """A value with one row for each request, [batch, ...]."""
-    return held(dtype, ("batch", *more))
 
 
 def supplied(name: str, tensor: TensorContract) -> Input:

@@ -5,10 +5,9 @@ Patches are counted before they are pooled: a budget of soft tokens is pooling²
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cabochon.errors import PackageError
-from cabochon.metadata.derive import contract
 from cabochon.metadata.document import (
     AudioOutput,
     AudioProgram,
@@ -18,8 +17,11 @@ from cabochon.metadata.document import (
     ImageTransform,
     Preprocessing,
 )
-from cabochon.metadata.full import Full, Medium
 from cabochon.metadata.ports import Port
+from cabochon.metadata.tensors import contract
+
+if TYPE_CHECKING:
+    from cabochon.metadata.full import Full, Medium
 
 __all__ = ["SAMPLES", "preprocessing"]
 
@@ -49,7 +51,7 @@ class _Section:
         return value
 
 
-def preprocessing(full: Full) -> Preprocessing | None:
+def preprocessing(full: "Full") -> Preprocessing | None:
     """The program of each medium that the model takes; None for a model that takes none."""
     programs: dict[str, Any] = {}
     if full.vision:
@@ -138,7 +140,7 @@ def _spectrogram(said: _Section) -> Iterator[Operation]:
     }
 
 
-def _chained(medium: Medium, operations: list[Operation]) -> Iterator[Operation]:
+def _chained(medium: "Medium", operations: list[Operation]) -> Iterator[Operation]:
     """Each operation on what the one before it made, unless it says on what."""
     for i, operation in enumerate(operations):
         before = {"inputs": (f"{medium}.{operations[i - 1]['op']}",)} if i else {}

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cabochon.gemma4.names import EXPERTS
-from cabochon.metadata.derive import mixture_of_experts
 from cabochon.metadata.document import QuantizationOverride
+from cabochon.metadata.experts import mixture_of_experts
 from cabochon.validation.facts import Decoded
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
