@@ -21,9 +21,10 @@ from cabochon.parity.full_reference import Reference
 from cabochon.parity.noting import Listening, centroid_scores, noting
 from cabochon.parity.passed import Prepared
 from cabochon.parity.prompts import Prompt
-from cabochon.parity.reference import DTYPES, WHOLE, _answer, _libraries, _load, _stored
+from cabochon.parity.reference import DTYPES, WHOLE, _answer, _libraries, _load, _stored, as_text
 from cabochon.parity.replaced import Standin
 from cabochon.parity.rounds import Assisted, Recorded, Run, Said, Steps, rounds_of
+from cabochon.parity.unified_masks import masked
 
 __all__ = ["record_assisted"]
 
@@ -57,6 +58,8 @@ def record_assisted(
     big, one = _load(torch, transformers, target.root, target.config, precision)
     small, other = _load(torch, transformers, assistant.root, assistant.config, precision, ASSISTANTS)
     small.generation_config.num_assistant_tokens = width
+    if not prepared:
+        as_text(torch, big)
     standins = Standin(torch, big, weights[0]), Standin(torch, small, weights[1])
     answers: dict[str, dict[str, Assisted]] = {}
     for name in arithmetics:
@@ -64,8 +67,10 @@ def record_assisted(
             standins[0].computing(name),
             standins[1].computing(name),
             torch.inference_mode(),
+            masked(big) as masks,
             centroid_scores(small) as scores,
         ):
+            one |= masks
             pair = _Pair(torch, transformers, big, small, scores, new_tokens, folder / name)
             pair.target = Reference(torch, big, target.config, folder / f"{name}-target", new_tokens)
             pair.prepared = prepared
@@ -93,7 +98,8 @@ def record_assisted(
 
 
 def _part(identity: Mapping[str, Any], standin: Standin) -> dict[str, Any]:
-    return {key: identity[key] for key in ("class", "loading_info")} | standin.described()
+    known = ("class", "loading_info", "masks")
+    return {key: identity[key] for key in known if key in identity} | standin.described()
 
 
 def _exactly(pair: "_Pair", said: Mapping[str, Assisted]) -> dict[str, Assisted]:

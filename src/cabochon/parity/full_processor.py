@@ -20,6 +20,7 @@ from cabochon.media.footage import sampled
 from cabochon.parity.exhibits import SECONDS, Exhibits
 from cabochon.parity.full_prompts import Asked
 from cabochon.parity.passed import Prepared
+from cabochon.parity.unified_processor import unified_images
 
 __all__ = ["HOW", "FullProcessor"]
 
@@ -43,22 +44,22 @@ PORTS = {
 class FullProcessor:
     """The processor of a checkpoint."""
 
-    def __init__(self, transformers: Any, source: Path, bos: int | None, audio: bool) -> None:
-        """`audio`: it prepares sound. Raises ParityError where transformers lacks something for it."""
-        from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
+    def __init__(
+        self, transformers: Any, source: Path, bos: int | None, audio: bool, unified: bool = False
+    ) -> None:
+        """`audio`: it prepares sound; `unified`: for the model without encoders. Raises ParityError where transformers
+        lacks something for it."""
         from transformers.processing_utils import VideosKwargs
 
-        class Unchecked(Gemma4Processor):  # pyright: ignore[reportUntypedBaseClass]
-            """Its parts are not checked: the check itself wants torchvision."""
-
-            def check_argument_for_proper_class(self, *_: Any, **__: Any) -> None:
-                return
-
         try:
-            images, tokenizer, *sounds = (
+            tokenizer, *sounds = (
                 getattr(transformers, name).from_pretrained(source, local_files_only=True)
-                for name in ("AutoImageProcessor", "AutoTokenizer", *["AutoFeatureExtractor"] * audio)
+                for name in ("AutoTokenizer", *["AutoFeatureExtractor"] * audio)
             )
+            if unified:
+                images = unified_images(transformers, source)
+            else:
+                images = transformers.AutoImageProcessor.from_pretrained(source, local_files_only=True)
         except (ImportError, OSError, ValueError) as error:
             raise ParityError(
                 f"transformers has no processor for it: {str(error).strip().splitlines()[0]}",
@@ -66,7 +67,7 @@ class FullProcessor:
                 remedy='pip install "cabochon[media,parity]"; the checkpoint needs its processor_config.json',
             ) from error
         self._pillow = _pillow(images)
-        self._made: Any = Unchecked(
+        self._made: Any = _unchecked(unified)(
             feature_extractor=next(iter(sounds), None), image_processor=images, tokenizer=tokenizer,
             video_processor=_Films(source, images, VideosKwargs),
         )  # fmt: skip
@@ -102,6 +103,23 @@ class FullProcessor:
             made = self._pillow([x for row in images for x in row], return_tensors="np")
             pillow = np.asarray(made["pixel_values"])
         return Prepared(asked.name, rows, ids, mask, media, count, pillow)
+
+
+def _unchecked(unified: bool) -> Any:
+    """transformers' processor, whose parts are not checked: the check itself wants torchvision."""
+    from importlib import import_module
+
+    family, name = ("gemma4_unified", "Gemma4UnifiedProcessor") if unified else ("gemma4", "Gemma4Processor")
+    module: Any = import_module(f"transformers.models.{family}.processing_{family}")
+    theirs: Any = getattr(module, name)
+
+    class Unchecked(theirs):  # pyright: ignore[reportUntypedBaseClass]
+        """Parts of any class."""
+
+        def check_argument_for_proper_class(self, *_: Any, **__: Any) -> None:
+            return
+
+    return Unchecked
 
 
 def _pillow(images: Any) -> Any:

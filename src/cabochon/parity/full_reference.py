@@ -14,6 +14,7 @@ from cabochon.parity.full_prompts import Asked
 from cabochon.parity.passed import FullRecording, Passed, Prepared
 from cabochon.parity.reference import DTYPES, WHOLE, Answer, _libraries, _load, _stored
 from cabochon.parity.replaced import Standin
+from cabochon.parity.unified_masks import masked
 
 __all__ = ["Reference", "prepare", "record_full"]
 
@@ -39,12 +40,13 @@ def record_full(
     model, identity = _load(torch, transformers, source, config, precision)
     passed: dict[str, tuple[Passed, ...]] = {}
     standin = Standin(torch, model, weights)
-    for name in arithmetics:
-        with standin.computing(name), torch.inference_mode():
-            count = 0 if name.startswith("bf16") else new_tokens
-            reference = Reference(torch, model, config, folder / name, count)
-            passed[name] = tuple(_told(reference, one, name, progress) for one in prepared)
-    identity |= {"arithmetic_dtypes": [DTYPES[name] for name in arithmetics], **standin.described()}
+    with masked(model) as masks:
+        for name in arithmetics:
+            with standin.computing(name), torch.inference_mode():
+                count = 0 if name.startswith("bf16") else new_tokens
+                reference = Reference(torch, model, config, folder / name, count)
+                passed[name] = tuple(_told(reference, one, name, progress) for one in prepared)
+    identity |= {"arithmetic_dtypes": [DTYPES[name] for name in arithmetics], **standin.described(), **masks}
     return FullRecording(identity, passed, standin.differences)
 
 
@@ -53,7 +55,11 @@ def prepare(source: Path, config: Mapping[str, Any], questions: Sequence[Asked])
     _, transformers = _libraries()
     text = config.get("text_config", config)
     processor = FullProcessor(
-        transformers, source, text.get("bos_token_id"), bool(config.get("audio_config"))
+        transformers,
+        source,
+        text.get("bos_token_id"),
+        bool(config.get("audio_config")),
+        config.get("model_type") == "gemma4_unified",
     )
     return [processor(asked) for asked in questions]
 
@@ -130,19 +136,22 @@ class Reference:
         def fed(_: Any, __: Any, given: Mapping[str, Any]) -> None:
             heard["inputs_embeds"] = given["inputs_embeds"]
 
-        projected = decoder.project_per_layer_inputs
+        projected = getattr(decoder, "project_per_layer_inputs", None)
 
         def projecting(*given: Any, **more: Any) -> Any:
+            assert projected is not None
             heard["per_layer_inputs"] = projected(*given, **more)
             return heard["per_layer_inputs"]
 
-        decoder.project_per_layer_inputs = projecting
+        if projected is not None:  # the unified model has no such thing
+            decoder.project_per_layer_inputs = projecting
         hook = decoder.register_forward_pre_hook(fed, with_kwargs=True)
         try:
             yield heard
         finally:
             hook.remove()
-            del decoder.project_per_layer_inputs
+            if projected is not None:
+                del decoder.project_per_layer_inputs
 
     def _features(self, asked: Prepared, given: Mapping[str, Any]) -> dict[str, list[Any]]:
         """What each encoder makes of each image, frame or clip, asked for by itself."""

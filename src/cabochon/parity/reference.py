@@ -1,4 +1,5 @@
-"""The reference: transformers in PyTorch. Only this module, `assisted`, `full_reference`, `full_processor` know them.
+"""The reference: transformers in PyTorch. Only this module, `assisted`, `full_reference`, `full_processor` and
+`unified_processor` know them.
 
 Quirks of transformers 5.24 met here: a model with KV-shared layers and no per-layer inputs fails for more
 than one query unless hidden states are asked for, so they always are; broken checkpoints load with random
@@ -18,9 +19,14 @@ from cabochon.parity.dequantized import Dequantized
 from cabochon.parity.prompts import Prompt
 from cabochon.parity.replaced import INT8, Standin
 
-__all__ = ["DTYPES", "WHOLE", "Answer", "Recording", "record"]
+__all__ = ["DTYPES", "WHOLE", "Answer", "Recording", "as_text", "record"]
 
-CLASSES = {"gemma4_text": "Gemma4ForCausalLM", "gemma4": "Gemma4ForConditionalGeneration"}
+CLASSES = {
+    "gemma4_text": "Gemma4ForCausalLM",
+    "gemma4": "Gemma4ForConditionalGeneration",
+    "gemma4_unified_text": "Gemma4UnifiedForCausalLM",
+    "gemma4_unified": "Gemma4UnifiedForConditionalGeneration",
+}
 FLOATS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 ROUNDED = ", and what is multiplied with weights in blocks rounded to int8 block by block"
 DTYPES = FLOATS | {f"{name}{INT8}": f"{dtype}{ROUNDED}" for name, dtype in FLOATS.items()}
@@ -78,6 +84,7 @@ def record(
     """
     torch, transformers = _libraries()
     model, identity = _load(torch, transformers, source, config, precision)
+    as_text(torch, model)
     standin = Standin(torch, model, weights)
     answers: dict[str, dict[str, Answer]] = {}
     for name in arithmetics:
@@ -139,6 +146,20 @@ def _load(
         "loading_info": clean(info, config, at=str(source)),
     }
     return model.eval(), identity
+
+
+def as_text(torch: Any, model: Any) -> None:
+    """Lets a model with encoders embed every id as the text model does, and as packages of text do.
+
+    As it is it takes the row of the pad token for a placeholder of a medium, also for one that it generated.
+    """
+    if hasattr(model.model, "get_placeholder_mask"):
+
+        def none(ids: Any, embeds: Any = None) -> Any:
+            nowhere = torch.zeros((ids if ids is not None else embeds).shape[:2], dtype=torch.bool)
+            return nowhere, nowhere, nowhere
+
+        model.model.get_placeholder_mask = none
 
 
 def clean(info: Mapping[str, Any], config: Mapping[str, Any], *, at: str) -> dict[str, list[str]]:

@@ -3,8 +3,8 @@
 Both are put into transformers' model as it is: its formulas stay what they are.
 """
 
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from cabochon.errors import ParityError
 from cabochon.parity.dequantized import HEAD, TABLE, Dequantized
 
-__all__ = ["INT8", "REPLACED", "Standin"]
+__all__ = ["INT8", "REPLACED", "Standin", "spellings"]
 
 INT8 = "+int8"
 """Behind the name of an arithmetic: what weights in blocks are multiplied with is rounded to int8, block by block."""
@@ -20,6 +20,14 @@ REPLACED = (
     "the checkpoint's, but those that the package has in blocks are what its own codes, scales and zero points stand "
     "for, in float32; read from the bytes of its graphs, as the operators that read them are specified"
 )
+
+SPELLED = (
+    ("model.", "model.language_model."),
+    ("model.vision_embedder.", "model.embed_vision."),
+    (".embedding_projection", ".multimodal_embedder.embedding_projection"),
+)
+"""What stands in a name of a package, and in transformers': of a text model in a whole one, and of a unified model,
+whose parts of vision it holds in one module."""
 
 
 class Standin:
@@ -61,29 +69,39 @@ class Standin:
         ):  # the checkpoint's stays in the head
             made = self._torch.nn.Parameter(table.detach().clone(), requires_grad=False)
             self._module(HEAD).weight = made
-        shapes = {w.name: tuple(self._module(w.name).weight.shape) for w in self._weights.weights}
+        shapes = {w.name: tuple(self._parameter(w.name).shape) for w in self._weights.weights}
         for name, values in self._weights.place(shapes):
-            module = self._module(name)
+            parameter = self._parameter(name)
             if name not in self.differences:
-                self.differences[name] = _apart(values, module.weight.float().numpy())
-            made = self._torch.from_numpy(np.ascontiguousarray(values)).to(module.weight.dtype)
-            if name == HEAD and module.weight is self._model.get_input_embeddings().weight:  # tied no longer
-                module.weight = self._torch.nn.Parameter(made, requires_grad=False)
+                self.differences[name] = _apart(values, parameter.float().numpy())
+            made = self._torch.from_numpy(np.ascontiguousarray(values)).to(parameter.dtype)
+            if name == HEAD and parameter is table:  # tied no longer
+                self._module(HEAD).weight = self._torch.nn.Parameter(made, requires_grad=False)
             else:
-                module.weight.copy_(made)
+                parameter.copy_(made)
 
     def _module(self, name: str) -> Any:
-        """The part of transformers' model whose `weight` has this name in a package."""
-        path = name.removesuffix(".weight")
-        for spelled in (path, path.replace("model.", "model.language_model.", 1)):
-            try:
-                return self._model.get_submodule(spelled)
-            except AttributeError:
-                continue
+        """The part of transformers' model that multiplies with the weight of this name in a package."""
+        return self._found(name.removesuffix(".weight"), self._model.get_submodule)
+
+    def _parameter(self, name: str) -> Any:
+        """transformers' weight of this name in a package; those of all experts of a layer are one."""
+        return self._found(name, self._model.get_parameter)
+
+    def _found(self, name: str, get: Callable[[str], Any]) -> Any:
+        for spelled in spellings(name):
+            with suppress(AttributeError):
+                return get(spelled)
         raise ParityError(
             f"the package has a weight {name} in blocks; the reference has none of this name",
             remedy="name the checkpoint this package was built from",
         )
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """What transformers may call a weight, or a module, of this name in a package; see `SPELLED`."""
+    changed = (name.replace(ours, theirs, 1) for ours, theirs in SPELLED)
+    return tuple(dict.fromkeys((name, *changed)))
 
 
 def _apart(values: np.ndarray, own: np.ndarray) -> float:
