@@ -10,7 +10,9 @@ from mutations.running import LIMIT, changed, shown
 from mutations.table import MUTATIONS
 
 DOCS = Path(__file__).parents[1] / "docs" / "mutations.md"
-COMPONENTS = ("vision_encoder", "audio_encoder", "embedding", "decoder", "experts")
+COMPONENTS = (
+    "vision_encoder", "audio_encoder", "embedding", "decoder", "experts", "vision_embedder", "audio_embedder"
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

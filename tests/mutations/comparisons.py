@@ -13,7 +13,7 @@ from mutations.models import last_layers, loud
 
 __all__ = ["Comparisons"]
 
-MOE = TINY / "moe"
+MOE, UNIFIED = TINY / "moe", TINY / "unified"
 Given = tuple[np.ndarray | None, np.ndarray | None]  # features of images and of sound
 Found = Iterator[tuple[str, float]]
 
@@ -35,6 +35,8 @@ class Comparisons:
             "embedding": self._embedding,
             "decoder": self._decoder,
             "experts": self._experts,
+            "vision_embedder": self._vision_embedder,
+            "audio_embedder": self._audio_embedder,
         }
         return compare[component]()
 
@@ -44,7 +46,7 @@ class Comparisons:
 
     @cached_property
     def truths(self) -> dict[Path, Truth]:
-        return {folder: Truth(folder) for folder in (self.tiny, self.big, self.loud, self.damped)}
+        return {folder: Truth(folder) for folder in (self.tiny, self.big, self.loud, self.damped, UNIFIED)}
 
     def _vision(self) -> Found:
         model, fed = self._traced(self.tiny), np.load(REF / "inputs_image.npz")
@@ -129,6 +131,28 @@ class Comparisons:
             )
             found = model.decode(ids, {"inputs_embeds": made["hidden_4"]})["logits"]
             yield f"a mixture's recorded {name.replace('_', ' ')}", _far(found, made["logits"])
+
+    def _vision_embedder(self) -> Found:
+        model, truth = self._traced(UNIFIED), self.truths[UNIFIED]
+        for kind, ports in (
+            ("image", ("pixel_values", "image_position_ids")),
+            ("video", ("pixel_values_videos", "video_position_ids")),
+        ):
+            fed, made = (np.load(REF / f"{what}_unified_{kind}.npz") for what in ("inputs", "prefill"))
+            yield f"a recorded {kind}", _far(model.images(*(fed[p] for p in ports)), made[f"{kind}_features"])
+        pixels, places = padded([picture(truth, 5, 2), picture(truth, 3, 4)], 14)
+        pixels, places = 0.01 * pixels[:, ::-1], places[:, ::-1].copy()
+        places[0, 0] = 3, -1
+        yield "dark images, padded", _far(model.images(pixels, places), truth.images(pixels, places))
+
+    def _audio_embedder(self) -> Found:
+        model, truth = self._traced(UNIFIED), self.truths[UNIFIED]
+        fed, made = (np.load(REF / f"{what}_unified_audio.npz") for what in ("inputs", "prefill"))
+        found = model.clips(fed["input_features"], fed["input_features_mask"])
+        yield "a recorded clip", _far(found, made["audio_features"][made["audio_mask"]])
+        clips = np.random.default_rng(2).normal(5e-4, 1e-3, (2, 9, 640)).astype(np.float32)
+        mask = np.arange(9) < [[6], [9]]
+        yield "quiet clips, padded", _far(model.clips(clips, mask), truth.clips(clips, mask))
 
 
 def _far(found: np.ndarray, expected: np.ndarray) -> float:

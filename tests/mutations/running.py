@@ -25,6 +25,7 @@ _TRACE: Any = cabochon.gemma4.trace
 _USERS: dict[str, tuple[tuple[Any, str], ...]] = {
     "gemma4.vision": ((_TRACE, "vision_encoder"),),
     "gemma4.audio": ((_TRACE, "audio_encoder"),),
+    "gemma4.embedders": ((_TRACE, "vision_embedder"), (_TRACE, "audio_embedder")),
     "gemma4.clipped": ((cabochon.gemma4.vision, "linear"), (cabochon.gemma4.audio, "linear")),
     "gemma4.embedding": ((_TRACE, "embedding"),),
     "gemma4.decoder": (

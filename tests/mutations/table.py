@@ -5,7 +5,7 @@ from dataclasses import dataclass
 __all__ = ["MUTATIONS", "Mutation"]
 
 VISION, AUDIO, EMBEDDING, DECODER = "vision_encoder", "audio_encoder", "embedding", "decoder"
-EXPERTS = "experts"
+EXPERTS, PATCHES, SAMPLES = "experts", "vision_embedder", "audio_embedder"
 Change = tuple[str, str, str]  # a module of cabochon, what stands there once, what stands there instead
 
 
@@ -49,6 +49,15 @@ _PAIRS = """both = g.Reshape(g.multiply(x, rows("gate_up_proj", 2 * c.width)), [
     gate, up = (g.Gather(both, i, axis=2) for i in (0, 1))"""
 _ROWS_OF = "e * count + np.arange(count)"
 _GATED = "g.multiply(g.gelu(gate) * up,"
+_FIRST = 'layer_norm(g, e / "patch_ln1", rows(g, pixels, real))'
+_PLACED = 'layer_norm(g, e / "patch_ln2", x) + placed(g, e, rows(g, places, real))'
+_PLACES_NORMED = f'{_PLACED}\n    x = layer_norm(g, e / "pos_norm", x)'
+_TABLE = 'g.GatherND(w["pos_embedding"],'
+_BY_AXIS = f"""table = g.Reshape(w["pos_embedding"], [2, -1, w["pos_embedding"].dims[2]])
+    return g.ReduceSum({_TABLE.replace('w["pos_embedding"]', "g.Transpose(table, perm=[1, 0, 2])")}"""
+_NORMED = 'g.cast(g.rms_norm(g.cast(x, "f32"), None, eps), w.store.dtype)'
+_REAL_ROWS = "kept = g.Squeeze(g.NonZero(g.Reshape(real, [-1])), [0])"
+_PADDING_TOO = _REAL_ROWS.replace("g.Reshape(real, [-1])", "g.Reshape(g.Or(real, g.Not(real)), [-1])")
 _CLIPPED = (
     ("linear maps not clipped", "if not clipped:", "if True:"),
     ("inputs of linear maps not clipped", 'g.between(x, w["input_min"], w["input_max"])', "x"),
@@ -187,5 +196,39 @@ MUTATIONS: tuple[Mutation, ...] = (
             "x = g.Reshape(g.Transpose(x, perm=[0, 1, 3, 2]), [0, 0, c.subsampled"),
         ("padding is heard", "x = g.Where(g.Unsqueeze(real, [2, 3]), x, g.constant(0.0, like=x))", "x = x"),
         ("padding is attended to", "sight=g.And(", "sight=g.Or("),
+    ),
+    *_in(
+        PATCHES, "gemma4.embedders",
+        ("pixels from -1 to 1 instead of 0 to 1", _FIRST, _FIRST.replace("pixels,", "pixels * 2.0 - 1.0,")),
+        ("no norm of the pixels", _FIRST, "rows(g, pixels, real)"),
+        ("no norm of patches", _PLACED, _PLACED.replace('layer_norm(g, e / "patch_ln2", x)', "x")),
+        ("places added before the norm of patches", _PLACED,
+            _PLACED.replace("x) + placed(g, e, rows(g, places, real))", "x + placed(g, e, rows(g, places, real)))")),
+        ("no norm behind the places", _PLACES_NORMED, _PLACED),
+        ("norms of patches and behind the places swapped", _PLACES_NORMED,
+            _PLACES_NORMED.replace("patch_ln2", "last").replace("pos_norm", "patch_ln2").replace("last", "pos_norm")),
+        ("layer norms without their weight", "x, \"f32\"), weight, bias,", "x, \"f32\"), weight * 0.0 + 1.0, bias,"),
+        ("layer norms without their bias", "weight, bias, axis=-1", "weight, axis=-1"),
+        ("layer norms that take no mean off", "g.LayerNormalization(g.cast(x, \"f32\"), weight, bias, axis=-1, "
+            "epsilon=_EPS)", "(g.rms_norm(g.cast(x, \"f32\"), weight, _EPS) + bias)"),
+        ("layer norms with the epsilon of others", "_EPS = 1e-5", "_EPS = 1e-6"),
+        ("the linear map without its bias", ' + e["patch_dense.bias"]', ""),
+        ("no places", f" + {_PLACED.partition(' + ')[2]}", ""),
+        ("x and y swapped", "np.array([[[0], [1]]])", "np.array([[[1], [0]]])"),
+        ("x for both axes", "np.array([[[0], [1]]])", "np.array([[[0], [0]]])"),
+        ("the table of places as that of towers", f"return g.ReduceSum({_TABLE}", _BY_AXIS),
+        ("the mean of both axes", "return g.ReduceSum(g.Gather", "return g.ReduceMean(g.Gather"),
+        ("the projection without its norm", _NORMED, "x"),
+        ("padding not dropped", _REAL_ROWS, _PADDING_TOO),
+        ("dropped only where both axes say so", "g.ReduceMin(places", "g.ReduceMax(places"),
+    ),
+    *_in(
+        SAMPLES, "gemma4.embedders",
+        ("the projection without its norm", _NORMED, "x"),
+        ("the norm with the epsilon of layer norms", _NORMED, _NORMED.replace("eps)", "_EPS)")),
+        ("the norm takes the mean off", _NORMED,
+            _NORMED.replace('g.cast(x, "f32")', 'g.cast(x - g.ReduceMean(x, [1], keepdims=1), "f32")')),
+        ("padding not dropped", _REAL_ROWS, _PADDING_TOO),
+        ("clips without what says which frames are real", "rows(g, frames, mask)", "rows(g, frames, g.Not(mask))"),
     ),
 )  # fmt: skip
