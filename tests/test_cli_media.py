@@ -67,6 +67,14 @@ def test_media_come_first_images_then_sound_then_video(whole: Path, files: dict[
         assert found["media_tokens"] == {"image": 120, "audio": 25, "video": 120}
 
 
+def test_the_unified_model_counts_patches_and_frames(packages: Packages, files: dict[str, str]):
+    given = ("--image", files["b"], "--audio", files["d"], "--video", files["c"])
+    arguments = ("run", packages("unified-full"), *given, "--chat", "Why?", *ASKED)
+    found = json.loads(succeed(*arguments, "--json"))
+    assert found["media_tokens"] == {"image": 60, "audio": 25, "video": 120}
+    assert [found["prompt_ids"].count(i) for i in (8, 11, 13)] == [60, 25, 120] and len(found["ids"]) == 16
+
+
 def test_raw_text_says_where_they_stand(whole: Path, files: dict[str, str]):
     given = ("--image", files["a"], "--image", files["b"])
     found = json.loads(succeed("run", whole, *given, "--prompt", "A <|image|> b <|image|>", *ASKED, "--json"))
