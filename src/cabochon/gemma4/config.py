@@ -13,6 +13,7 @@ from cabochon.gemma4.config_keys import (
     MODELS,
     TEXT_KEYS,
     TOP_KEYS,
+    is_unified,
     refuse_other_features,
     refuse_other_models,
     with_defaults,
@@ -40,7 +41,8 @@ class TextConfig:
 
     `experts` stand beside the dense feed-forward of every layer; None where there are none.
 
-    `bidirectional`: the tokens of an image see each other on sliding layers; text alone is causal.
+    `bidirectional`: the tokens of an image see each other on sliding layers; text alone is causal. `unified`: it is
+    that of the unified model, or drafts for it.
 
     `per_layer_input` is the size of the per-layer inputs, 0 where the model has none (then `vocab_per_layer`
     is 0 too). `window` counts the keys a sliding layer sees, the token itself included. `remarks` are what a
@@ -63,6 +65,7 @@ class TextConfig:
     pad_token_id: int
     experts: Experts | None = None
     bidirectional: bool = False
+    unified: bool = False
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -134,6 +137,7 @@ def _read(top: Section, text: Section) -> TextConfig:
         pad_token_id=text.integer("pad_token_id", minimum=0) if padded else 0,
         experts=_experts(text),
         bidirectional=text.values.get("use_bidirectional_attention") == "vision",
+        unified=is_unified(text),
         remarks=tuple(_remarks(text)),
     )
 

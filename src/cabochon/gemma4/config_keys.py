@@ -14,6 +14,7 @@ __all__ = [
     "TOP_KEYS",
     "TRAINING",
     "USED",
+    "is_unified",
     "refuse_other_drafters",
     "refuse_other_features",
     "refuse_other_models",
@@ -189,12 +190,13 @@ def refuse_other_models(raw: Mapping[str, Any]) -> None:
 
 def with_defaults(text: Section) -> Section:
     """The text model with the keys that mean something else in the unified model when they are absent."""
-    if not _is_unified(text):
+    if not is_unified(text):
         return text
     return Section({**_UNIFIED, **text.values}, text.at, null_is_absent=text.null_is_absent)
 
 
-def _is_unified(text: Section) -> bool:
+def is_unified(text: Section) -> bool:
+    """Whether this is the text model, or the drafter's, of the unified family."""
     return text.values.get("model_type") == MODELS["gemma4_unified"]
 
 
@@ -205,7 +207,7 @@ def refuse_other_features(text: Section) -> None:
             "use_bidirectional_attention is 'all': this model is an encoder, it does not generate",
             at=text.at, remedy="give a checkpoint of a generating model",
         )  # fmt: skip
-    fixed = _FIXED | (_FIXED_IN_UNIFIED if _is_unified(text) else {})
+    fixed = _FIXED | (_FIXED_IN_UNIFIED if is_unified(text) else {})
     for key, (allowed, why) in fixed.items():
         text.refuse_other(key, allowed, why)
 

@@ -81,7 +81,8 @@ def _text(top: Section) -> TextConfig:
     if not config.tied:
         raise top.error("tie_word_embeddings", "is false; the head of a drafter is its embedding table")
     layers = tuple(replace(layer, shares_kv=True, cache=ANOTHER_MODEL) for layer in config.layers)
-    return replace(config, layers=layers, first_shared=0)
+    unified = top.values["model_type"] == "gemma4_unified_assistant"
+    return replace(config, layers=layers, first_shared=0, unified=unified)
 
 
 def _all_owners(text: Section) -> Section:

@@ -7,6 +7,8 @@ from cabochon.gemma4 import DrafterConfig, Layer, TextConfig
 
 __all__ = ["require_fit"]
 
+_FAMILIES = {False: "a gemma4 model", True: "a gemma4_unified model"}
+
 
 def require_fit(target: TextConfig, drafter: DrafterConfig) -> None:
     """Raises PackageError that names everything in which the two differ."""
@@ -21,6 +23,8 @@ def require_fit(target: TextConfig, drafter: DrafterConfig) -> None:
 
 def _differences(target: TextConfig, drafter: DrafterConfig) -> Iterator[str]:
     own = drafter.text
+    if own.unified != target.unified:
+        yield f"it drafts for {_FAMILIES[own.unified]}, the target is {_FAMILIES[target.unified]}"
     yield from _differs("backbone_hidden_size", drafter.backbone, "hidden_size", target.hidden)
     yield from _differs("vocab_size", own.vocab, "vocab_size", target.vocab)
     yield from _differs("sliding_window", own.window, "sliding_window", target.window)

@@ -56,7 +56,7 @@ def _v18(full: Full) -> Iterator[str]:
     if full.audio:
         yield (
             "Sound is left out, `no_features` stands for it: the released runtime has one log-mel spectrogram, of 400 "
-            "points and in Slaney's scale, and refuses a document with another one as soon as an image comes."
+            "points and in Slaney's scale, and refuses a document with any other sound as soon as an image comes."
         )
 
 

@@ -16,6 +16,7 @@ from cabochon.media.processors import FILES
 from cabochon.metadata.ports import Port
 from cabochon.validation.caches import named
 from cabochon.validation.graph import Graph
+from cabochon.validation.memo import once
 from cabochon.validation.opened import FED, LOOKUP, Opened
 
 __all__ = ["COMPONENTS", "MEDIA", "Assembled", "Joint", "assembled", "not_understood"]
@@ -110,6 +111,10 @@ class Assembled:
 
 def assembled(package: Opened) -> Assembled | None:
     """The graphs of a full package; None for another one."""
+    return once(package, _assembled)
+
+
+def _assembled(package: Opened) -> Assembled | None:
     if FED not in package.files and LOOKUP not in package.files:
         return None
     graphs = {name: package.graphs[path] for name, path in COMPONENTS.items() if path in package.graphs}

@@ -1,14 +1,15 @@
 """The rules on how media are prepared: by the processors of the package, by documents, for another runtime."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cabochon.gemma4.embedder_config import AudioEmbedder
-from cabochon.metadata.document import DTYPES, Preprocessing, TensorContract
+from cabochon.metadata.document import DTYPES, AudioProgram, ImageProgram, Preprocessing, TensorContract
 from cabochon.metadata.media_programs import SAMPLES
 from cabochon.metadata.ports import Port
 from cabochon.validation.assembled import Assembled, assembled, not_understood
 from cabochon.validation.findings import Severity
+from cabochon.validation.graph import Graph
 from cabochon.validation.opened import Opened
 from cabochon.validation.rules import Found, rule
 from cabochon.validation.statements import NEEDS, NOTHING, differing, documents, entries
@@ -153,31 +154,29 @@ def _audio_operations(said: Said) -> dict[str, dict[str, Any]]:
 def _made(at: str, said: Preprocessing, found: Assembled) -> Iterator[Found]:
     """What a program makes is what the encoder of its medium takes, and made by one of its operations."""
     sound = ("frame",) if SAMPLES in entries(found.processor, "feature_extractor") else _SPECTROGRAMS
-    programs = {
-        "vision_encoder": ("image", said.image, ("patchify",)),
-        "audio_encoder": ("audio", said.audio, sound),
-    }
-    for name, graph in found.graphs.items():
-        medium, program, needed = programs.get(name, ("", None, ()))
-        if program is None:
-            continue
-        if not any(one.op in needed for one in program.transforms):
-            yield Found(
-                f"{at}.{medium}.transforms", f"no {needed[0]}", "one, as the encoder takes what it makes"
-            )
-        made = {value for one in program.transforms for value in one.outputs or ()}
-        unnamed = any(one.outputs is None for one in program.transforms)
-        for i, output in enumerate(program.outputs):
-            where, port = f"{at}.{medium}.outputs[{i}]", output.name.removeprefix(f"{medium}.")
-            if output.source not in made and not unnamed:
-                yield Found(f"{where}.source", repr(output.source), "what one of the transforms makes")
-            if (taken := graph.ports.inputs.get(port)) is None:
-                yield Found(f"{where}.name", repr(output.name), f"an input of {graph.path}")
-            elif output.contract and not _fits(output.contract, taken):
-                what = f"{output.contract.dtype} {list(output.contract.shape or ())}"
-                yield Found(
-                    f"{where}.contract", what, f"{taken.dtype} {list(taken.shape)}, as the encoder has it"
-                )
+    if said.image and (graph := found.graphs.get("vision_encoder")):
+        yield from _taken(f"{at}.image", said.image, graph, ("patchify",))
+    if said.audio and (graph := found.graphs.get("audio_encoder")):
+        yield from _taken(f"{at}.audio", said.audio, graph, sound)
+
+
+def _taken(
+    at: str, program: ImageProgram | AudioProgram, graph: Graph, needed: Sequence[str]
+) -> Iterator[Found]:
+    if not any(one.op in needed for one in program.transforms):
+        yield Found(f"{at}.transforms", f"no {needed[0]}", "one, as the encoder takes what it makes")
+    unnamed = any(one.outputs is None for one in program.transforms)
+    made = {value for one in program.transforms for value in one.outputs or ()}
+    for i, output in enumerate(program.outputs):
+        where, port = f"{at}.outputs[{i}]", graph.ports.inputs.get(output.name.rpartition(".")[2])
+        if output.source not in made and not unnamed:
+            yield Found(f"{where}.source", repr(output.source), "what one of the transforms makes")
+        if port is None:
+            yield Found(f"{where}.name", repr(output.name), f"an input of {graph.path}")
+        elif output.contract and not _fits(output.contract, port):
+            what = f"{output.contract.dtype} {list(output.contract.shape or ())}"
+            expected = f"{port.dtype} {list(port.shape)}, as the encoder has it"
+            yield Found(f"{where}.contract", what, expected)
 
 
 def _fits(said: TensorContract, taken: Port) -> bool:
