@@ -115,12 +115,14 @@ def precision_differs(package: Opened) -> Iterator[Found]:
     which are float16.
     Remedy: build the package again in the precision that is stated.
     """
-    for found in parts(package):
+    every = list(parts(package))
+    blocks = any(weight.read is not None for found in every for weight in held(found.graph).values())
+    for found in every:
         kind = activations(found.graph.properties) or ""
         if kind not in TYPES:
             continue
         expected = TYPES[kind].name
-        for form, nbytes in _floats(found.graph).items():
+        for form, nbytes in _floats(found.graph, blocks).items():
             if form != expected:
                 yield Found(f"{found.graph.path}: initializers", f"{nbytes:,} bytes of {form}", expected)
         for name in _unread(found.graph):
@@ -131,10 +133,10 @@ def precision_differs(package: Opened) -> Iterator[Found]:
             yield Found(f"{found.graph.path}: logits", f"{found.dtype}", expected)
 
 
-def _floats(graph: Graph) -> Mapping[str, int]:
-    """Bytes of the weights that are floats, by type; without scales of blocks, and tables beside blocks."""
+def _floats(graph: Graph, blocks: bool) -> Mapping[str, int]:
+    """Bytes of the weights that are floats, by type; without scales of blocks, and where the package has `blocks`
+    without tables: an embedding may hold nothing else."""
     found = Counter[str]()
-    blocks = any(weight.read is not None for weight in held(graph).values())
     for name, weight in held(graph).items():
         table = blocks and {node.op_type for node in graph.consumers.get(name, ())} == {"Gather"}
         if weight.read is None and not (table and weight.form.kind == "float16"):
