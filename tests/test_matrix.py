@@ -248,6 +248,22 @@ def test_pairs_share_what_their_parts_share(packages: Packages, tmp_path: Path) 
         run(out, "f16/default")
 
 
+def test_a_matrix_of_the_unified_model(tmp_path: Path) -> None:
+    """All of it, whose tables and embedders stand in few files: those of cuda are those of default."""
+    only = ("f16/default", "f16/cuda", "NF4/default")
+    ran = run(tmp_path / "out", *only, source=TINY / "unified")
+    assert ran.complete and ran.model == "full"
+    assert [outcome.folder for outcome in ran.variants] == [*only]
+    weights = [
+        f"f16/default/{name}/model.onnx.data" for name in ("audio_encoder", "decoder", "vision_encoder")
+    ]
+    assert {*weights} < {*ran.variants[1].linked} and ran.variants[1].read_bytes == 0
+    for folder in only:
+        assert not sums.verify(tmp_path / "out" / folder)
+        assert not cabochon.validate(tmp_path / "out" / folder).errors
+    assert "| [`NF4/default`](NF4/default) | NF4 | default |" in (tmp_path / "out" / INDEX).read_text()
+
+
 def lines(*arguments: str | Path) -> tuple[int, list[dict[str, Any]]]:
     done = CliRunner().invoke(app, ["matrix", *map(str, arguments)])
     return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()]

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+import checkpoints
 from cabochon.dialects import TARGETS
 from cabochon.errors import CabochonError, PackageError
 from cabochon.matrix import VARIANTS, Matrix, plan_matrix
 from cabochon.matrix.shards import read_shard, shard_of, split
 from cabochon.matrix.variants import chosen
 from cabochon.recipes import PRECISIONS
+from family import MEMBERS, Member
 from packages import TESTS, TINY
 
 E2B = TESTS / "data" / "geometries" / "e2b.json"
@@ -152,10 +154,40 @@ def test_what_cannot_be_planned() -> None:
         assert planned.model == "text"
 
 
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.folder)
+def test_every_member_is_planned(member: Member) -> None:
+    """All of it unless text is asked for, and pairs; cuda has files of its own for a table of layers alone."""
+    source, only = TINY / member.folder, ["f16/default", "f16/cuda"]
+    whole = plan_matrix(source)
+    assert whole.model == "full" and [unit.folder for unit in whole.units] == [v.folder for v in chosen()]
+    assert not [unit.refused for unit in whole.units if unit.refused]
+    encoders = {
+        file.path.partition("_encoder/")[0] for file in whole.units[0].files if "_encoder/" in file.path
+    }
+    assert encoders == {"vision", *({"audio"} & {*member.media})}
+    new = new_bytes(whole)
+    assert new["f16/onnx-standard"] == (0, 0)
+    assert (new["f16/cuda"] == (0, 0)) == (member.folder not in ("target", "e4b"))
+    text = plan_matrix(source, model="text", only=only)
+    assert [{file.path for file in unit.files} for unit in text.units] == [{"model.onnx.data"}] * 2
+    pair = plan_matrix(source, assistant=TINY / member.assistant, only=only)
+    for one, two in zip(whole.units[:3:2], pair.units, strict=True):  # default and cuda
+        assert {file.path for file in two.files} == {f"target/{f.path}" for f in one.files} | {
+            "model.onnx.data"
+        }
+        assert not two.refused
+
+
 def test_what_a_target_cannot_carry_is_refused_by_itself(tmp_path: Path) -> None:
-    unified = TINY.parent / "geometries" / "12b.json"
-    planned = {unit.folder: unit.refused for unit in plan_matrix(unified).units}
-    assert all("unified" in reason for reason in planned.values()), planned
+    config = checkpoints.tiny_config("text")
+    checkpoints.write_config(tmp_path, config | {"head_dim": 12})
+    planned = {
+        unit.folder: unit.refused for unit in plan_matrix(tmp_path / "config.json", only=["f16/*"]).units
+    }
+    assert (
+        planned.pop("f16/cuda") == "target 'cuda' takes head sizes that are multiples of 8; this model has 12"
+    )
+    assert not any(reason for folder, reason in planned.items() if "webgpu" not in folder)
 
 
 def test_the_recipe_for_ray_names_what_there_is() -> None:
