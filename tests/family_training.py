@@ -6,11 +6,16 @@ from typing import Any
 
 import numpy as np
 
-STEPS, BATCH, AHEAD, RATE = 110, 4, 3, 3e-3
+BATCH, AHEAD, RATE = 4, 3, 3e-3
 
 
 def trained(
-    drafter: Any, target: Any, given: Mapping[str, Any], said: Mapping[str, list[int]], seed: int = 0
+    drafter: Any,
+    target: Any,
+    given: Mapping[str, Any],
+    said: Mapping[str, list[int]],
+    steps: int,
+    seed: int = 0,
 ) -> Any:
     """The drafter after some steps of Adam, its weights bf16 values."""
     import torch
@@ -19,7 +24,7 @@ def trained(
     places = [place for case, fed in given.items() for place in _places(target, fed, said[case])]
     optimizer = torch.optim.Adam(drafter.parameters(), lr=RATE)
     rng = np.random.default_rng(seed)
-    for _ in range(STEPS):
+    for _ in range(steps):
         optimizer.zero_grad()
         losses = [_loss(drafter, target, *places[i]) for i in rng.integers(0, len(places), BATCH)]
         torch.stack(losses).sum().backward()
