@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import cabochon
+from family import MEMBERS
 
 TESTS = Path(__file__).parent
 TINY = TESTS / "data" / "tiny"
@@ -26,6 +27,9 @@ PAIRS = {
     "tiny-dense-pair": ("tiny", "tiny-dense-drafter"),
     "miniature-pair": ("miniature", "miniature-drafter"),
 }
+for member in MEMBERS:  # text, drafter and pair of each: "unified", "assistant-unified", "unified-pair"
+    SOURCES[member.folder], DRAFTERS[member.assistant] = TINY / member.folder, TINY / member.assistant
+    PAIRS[f"{member.folder}-pair"] = (member.folder, member.assistant)
 WHOLE = {"tiny-full": "target", "moe-full": "moe", "unified-full": "unified"}
 FULL = (*WHOLE, "big-full")
 BIG_SEED = 24  # of the checkpoint that tests/record_full.py recorded

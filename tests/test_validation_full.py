@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from broken import Break, all_of, check, edit_document, edit_graph, edit_json, remove, workflow
+from broken import Break, all_of, check, edit_document, edit_graph, edit_json, remove, workflow, write
 from cabochon.checkpoint import Tensor
 from cabochon.dialects import TARGETS
 from cabochon.gemma4 import expected_shapes, trace_full
@@ -25,7 +25,7 @@ from cabochon.recipes import PRECISIONS
 from cabochon.validation import graph_files, validate
 from packages import TINY, Packages
 
-FULL = ("tiny-full", "default", "f32")
+FULL, UNIFIED = ("tiny-full", "default", "f32"), ("unified-full", "default", "f32")
 QUICK = {"quick": True, "select": ("FIL001", "PRT", "HON")}
 EMBEDDING, VISION, AUDIO = (f"{name}/model.onnx" for name in ("embedding", "vision_encoder", "audio_encoder"))
 How = Callable[[Path], object]
@@ -57,11 +57,12 @@ def test_what_is_converted_is_good_too(packages: Packages, source: str, tmp_path
     assert not validate(tmp_path / "served", execute=True).findings
 
 
-def test_a_good_package_runs(packages: Packages) -> None:
+@pytest.mark.parametrize(("package", "source"), [(FULL, "target"), (UNIFIED, "unified")], ids=str)
+def test_a_good_package_runs(packages: Packages, package: tuple[str, ...], source: str) -> None:
     """Text through both documents; two pictures and two recordings through encoders and embedding."""
-    verdict = validate(packages(*FULL), execute=True, source=TINY / "target")
+    verdict = validate(packages(*package), execute=True, source=TINY / source)
     assert not verdict.findings, verdict.findings
-    assert {"BEH002", "BEH015", "BEH017", "SRC001"} <= set(verdict.rules)
+    assert {"BEH002", "BEH015", "BEH017", "SRC001", "HON027", "HON028"} <= set(verdict.rules)
 
 
 def ports(proto: onnx.ModelProto, side: str) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def config(**changes: Any) -> How:
     return edit_json("config.json", lambda d: d.update(changes))
 
 
-def transform(medium: str, op: str, **changes: Any) -> How:
+def transform(medium: str, op: str, /, **changes: Any) -> How:
     def change(document: dict[str, Any]) -> None:
         found = document["preprocessing"][medium]["transforms"]
         next(each for each in found if each["op"] == op).update(changes)
@@ -153,6 +154,11 @@ def processor(section: str, **changes: Any) -> How:
 
 def of(name: str, how: How, found: set[str], **options: Any) -> Break:
     return Break(name, how, found, FULL, options=options or QUICK)
+
+
+def without_encoders(name: str, how: How, found: set[str], **options: Any) -> Break:
+    """A break of the unified model."""
+    return Break(f"unified: {name}", how, found, UNIFIED, options=options or QUICK)
 
 
 BREAKS = (
@@ -214,7 +220,100 @@ BREAKS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("broken", BREAKS, ids=str)
+def described(section: str, **changes: Any) -> How:
+    return edit_json("config.json", lambda d: d[section].update(changes))
+
+
+def program(medium: str, change: Callable[[dict[str, Any]], object]) -> How:
+    return edit_document(lambda document: change(document["preprocessing"][medium]))
+
+
+def without_frames(said: dict[str, Any]) -> None:
+    said["transforms"] = [each for each in said["transforms"] if each["op"] != "frame"]
+    said["transforms"][-1]["inputs"] = ["audio.pad"]
+    said["outputs"][0]["source"] = "audio.pad"
+
+
+EXPERTS = {
+    "representation": "dense_fallback", "routed_expert_count": 8, "shared_expert_count": 1, "experts_per_token": 2,
+    "expert_intermediate_size": 32, "shared_expert_intermediate_size": 48, "activation": "gelu_pytorch_tanh",
+    "router": {
+        "score_function": "softmax", "selection_method": "top_k", "normalize_weights": True, "scaling_factor": 1.0,
+    },
+}  # fmt: skip
+UNIFIED_BREAKS = tuple(without_encoders(*row) for row in (
+    ("patches of another size", processor("image_processor", patch_size=8), {"HON027", "HON028"}),
+    ("patches put together otherwise", processor("image_processor", pooling_kernel_size=2), {"HON027", "HON028"}),
+    ("frames of video otherwise", processor("video_processor", patch_size=8), {"HON027"}),
+    (
+        "more patches than positions",
+        processor("video_processor", max_soft_tokens=140),
+        {"HON027"},
+    ),
+    (
+        "shorter frames",
+        processor("feature_extractor", feature_size=320, audio_samples_per_token=320),
+        {"HON027", "HON028"},
+    ),
+    (
+        "processors of a model with encoders",
+        write("processor_config.json", (TINY / "target" / "processor_config.json").read_text()),
+        {"HON027", "HON028"},
+    ),
+    (
+        "a spectrogram among frames",
+        processor("feature_extractor", feature_extractor_type="Gemma4AudioFeatureExtractor"),
+        {"HON027"},
+    ),
+    ("another patch in config.json", described("vision_config", patch_size=16), {"HON027"}),
+    ("fewer positions in config.json", described("vision_config", mm_posemb_size=64), {"HON027"}),
+    ("shorter frames in config.json", described("audio_config", audio_embed_dim=320), {"HON027"}),
+    ("encoders in config.json", described("vision_config", model_type="gemma4_vision"), {"HON027"}),
+    (
+        "fewer positions in the graph",
+        edit_graph(prop("cabochon.position_embedding_size", "64"), VISION),
+        {"HON027"},
+    ),
+    ("the budget of what is pooled", transform("image", "resize", max_patches=630), {"HON028"}),
+    ("patches before they are one", transform("image", "patchify", patch_size=4, merge_size=3), {"HON028"}),
+    ("a shorter frame", transform("audio", "frame", win_length=320), {"HON028"}),
+    ("frames that overlap", transform("audio", "frame", hop_length=320), {"HON028"}),
+    ("a fraction of a frame", transform("audio", "pad", size_multiple=128), {"HON028"}),
+    ("another rate", transform("audio", "resample", sample_rate=8000), {"HON028"}),
+    ("a spectrogram of frames", transform("audio", "frame", op="log_mel"), {"HON028"}),
+    ("no frames", program("audio", without_frames), {"HON028"}),
+    (
+        "another tensor than the encoder takes",
+        program("audio", lambda d: d["outputs"][0]["contract"]["shape"].__setitem__(2, 320)),
+        {"HON028"},
+    ),
+    ("what nothing makes", program("image", lambda d: d["outputs"][0].update(source="image.tile")), {"HON028"}),
+    (
+        "shorter frames for another runtime",
+        attributes("audio_feature_extraction.json", "feature_extraction", "sequence", 1, audio_samples_per_token=320),
+        {"HON028"},
+    ),
+    (
+        "a spectrogram for another runtime",
+        edit_json("audio_feature_extraction.json", lambda d: d["feature_extraction"]["sequence"][1]["operation"].update(
+            type="Gemma4LogMel", attrs={"feature_size": 640},
+        )),
+        {"HON028"},
+    ),
+    (
+        "the type of a model with encoders",
+        whole(type="gemma4"),
+        {"HON029"},
+    ),
+    (
+        "experts that there are not",
+        edit_document(lambda d: d["model"].update(mixture_of_experts=EXPERTS)),
+        {"HON034"},
+    ),
+))  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", BREAKS + UNIFIED_BREAKS, ids=str)
 def test_a_broken_package_is_found_out(broken: Break, packages: Packages, tmp_path: Path) -> None:
     check(broken, packages, tmp_path)
 
@@ -238,6 +337,26 @@ def spread_backwards(proto: onnx.ModelProto) -> None:
     gather.input[1] = "shifted.abs"
 
 
+def unmasked(proto: onnx.ModelProto) -> None:
+    """Every frame and every patch is real: what is told apart from padding is compared with itself."""
+    for node in (node for node in proto.graph.node if node.op_type == "GreaterOrEqual"):
+        node.input[1] = node.input[0]
+    if proto.graph.input[-1].name == "input_features_mask":
+        chosen = next(node for node in proto.graph.node if node.op_type == "NonZero")
+        index, mask = list(proto.graph.node).index(chosen), chosen.input[0]
+        proto.graph.node.insert(index, onnx.helper.make_node("Equal", [mask, mask], ["everything"]))
+        proto.graph.node[index + 1].input[0] = "everything"
+
+
+def neighbours(proto: onnx.ModelProto) -> None:
+    """Rows of one frame behind the one that they should be of."""
+    gather = next(node for node in proto.graph.node if node.op_type == "Gather")
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(1, np.int64), "one"))
+    index = list(proto.graph.node).index(gather)
+    proto.graph.node.insert(index, onnx.helper.make_node("Sub", [gather.input[1], "one"], ["before"]))
+    gather.input[1] = "before"
+
+
 MEDIA = {"execute": True, "quick": True, "select": ("BEH017",)}
 READ = (
     of("another table than the head's", another_table, {"HON030"}, select=("HON030",)),
@@ -250,6 +369,9 @@ READ = (
     ),
     of("features of others", edit_graph(spread_backwards, EMBEDDING), {"BEH017"}, **MEDIA),
     of("features beside their places", edit_graph(compared_with(8, 20), EMBEDDING), {"BEH017"}, **MEDIA),
+    without_encoders("padding is sound", edit_graph(unmasked, AUDIO), {"BEH017"}, **MEDIA),
+    without_encoders("padding is patches", edit_graph(unmasked, VISION), {"BEH017"}, **MEDIA),
+    without_encoders("the frames before", edit_graph(neighbours, AUDIO), {"BEH017"}, **MEDIA),
 )
 
 

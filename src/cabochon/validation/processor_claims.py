@@ -19,7 +19,7 @@ __all__: list[str] = []
 CONFIG, PROCESSOR = "config.json", "processor_config.json"
 IMAGE, AUDIO = "image_processor.json", "audio_feature_extraction.json"
 _SPECTROGRAMS = ("log_mel", "log_mel_spectrogram")
-_LOG_MEL, _FRAMES = "Gemma4LogMel", "Gemma4UnifiedAudioFrames"  # operations of onnxruntime-extensions
+_LOG_MEL, _FRAMES = "Gemma4LogMel", "Gemma4Audio"  # operations of onnxruntime-extensions
 
 
 @rule("HON027", Severity.ERROR, NEEDS)
@@ -192,10 +192,11 @@ def _image_attributes(said: Said) -> dict[str, Any]:
     return {key: said.get(key) for key in ("patch_size", "max_soft_tokens", "pooling_kernel_size")}
 
 
-def _audio_attributes(said: Said) -> dict[str, Said | None]:
-    """Those of each operation; None for one that must not be there."""
+def _audio_attributes(said: Said) -> dict[str, Said]:
+    """Those of each operation; the other one must not be there, and so has none of them."""
     if SAMPLES in said:
-        return {_FRAMES: {key: said.get(key) for key in (SAMPLES, "sampling_rate")}, _LOG_MEL: None}
+        frames = {key: said.get(key) for key in (SAMPLES, "sampling_rate")}
+        return {_FRAMES: {"type": "raw_frames", **frames}, _LOG_MEL: {"feature_size": NOTHING}}
     rate = said.get("sampling_rate")
     same = ("feature_size", "sampling_rate", "min_frequency", "max_frequency", "mel_floor", "preemphasis")
     lengths = {
@@ -203,20 +204,15 @@ def _audio_attributes(said: Said) -> dict[str, Said | None]:
         for name in ("frame", "hop")
         if rate and f"{name}_length" in said
     }
-    return {_LOG_MEL: {key: said.get(key) for key in same} | lengths, _FRAMES: None}
+    return {_LOG_MEL: {key: said.get(key) for key in same} | lengths, _FRAMES: {SAMPLES: NOTHING}}
 
 
-def _operations(name: str, data: Any, real: Mapping[str, Said | None]) -> Iterator[Found]:
+def _operations(name: str, data: Any, real: Mapping[str, Said]) -> Iterator[Found]:
     """The attributes of every operation of these kinds in a processor file of onnxruntime-genai."""
     for at, operation in _walk(data, ""):
         kind = operation.get("type")
-        if not isinstance(kind, str) or kind not in real:
-            continue
-        if (attributes := real[kind]) is None:
-            others = " or ".join(name for name, said in real.items() if said is not None)
-            yield Found(f"{name}: {at}.type", kind, f"{others}, as {PROCESSOR} says")
-        else:
-            yield from differing(f"{name}: {at}.attrs", operation.get("attrs"), attributes)
+        if isinstance(kind, str) and kind in real:
+            yield from differing(f"{name}: {at}.attrs", operation.get("attrs"), real[kind])
 
 
 def _walk(data: Any, at: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
