@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import cabochon.dialects
-from cabochon.clients import Probes, probe
+from cabochon.clients import Probes, onnxruntime_genai, probe
+from cabochon.clients.probing import ask
 from cabochon.metadata.folder import convert_package
 from packages import Packages
 
@@ -66,6 +67,16 @@ def test_the_released_runtime_takes_no_sound(tried: tuple[str, Probes]) -> None:
     if source == HEARS:
         found = probes["onnx-genai"]["audio"]
         assert found.outcome == "refused" and "no typed audio media input" in found.happened
+
+
+def test_the_unified_model(packages: Packages, tmp_path: Path) -> None:
+    """There too a patch is a token, and so is a frame of samples."""
+    package, names = packages("unified-full"), ("two images", "image and audio")
+    tried = [one for one in ask(package, count=8, media=tmp_path).trials if one.name in names]
+    found = onnxruntime_genai.client(package, tried, seconds=120)
+    assert [one.name for one in tried] == list(names)
+    for name in names:
+        assert found[name].happened == "the same 8 tokens as cabochon's own runtime", found[name]
 
 
 def test_what_is_left_out_is_said(packages: Packages, tmp_path: Path) -> None:

@@ -61,6 +61,19 @@ def test_processor_files_are_named_and_there(packages: Packages, built: tuple[di
         assert (root / found["model"][part]["config_filename"]).is_file()
 
 
+def test_the_unified_model_is_of_a_type_that_reduces_nothing(packages: Packages) -> None:
+    root = packages("unified-full")
+    model = json.loads((root / "genai_config.json").read_bytes())["model"]
+    assert model["type"] == "gemma4_unified" and model["decoder"]["inputs"]["input_ids"] == "input_ids"
+    image, sound = (
+        json.loads((root / model[part]["config_filename"]).read_bytes()) for part in ("vision", "speech")
+    )
+    cut = image["processor"]["transforms"][1]["operation"]["attrs"]
+    frames = sound["feature_extraction"]["sequence"][1]["operation"]["attrs"]
+    assert (cut["patch_size"], cut["pooling_kernel_size"]) == (12, 1)
+    assert (frames["type"], frames["audio_samples_per_token"]) == ("raw_frames", 640)
+
+
 def test_without_sound_its_processor_is_turned_off(packages: Packages) -> None:
     root = packages("tiny-full")
     full = open_full(root)

@@ -4,10 +4,11 @@ Its operators are those of onnxruntime-extensions. They refuse attributes they d
 type: whole numbers where they count, numbers with a point where they measure. What they cannot express is refused here.
 
 What onnxruntime-genai 0.18 was seen to do with these files: log-mel features as ours within 5e-7 for 16 kHz, one or two
-channels; it resamples downwards only, another way than soxr, and two channels wrongly. It resizes in floating point and
-leaves the overshoot of the filter in: pixels reach beyond [0, 1], by 28 / 255 on a pattern with hard edges; on ramps,
-and on noise made small, they are 0.5 to 3.4 / 255 from ours. Positions and counts of tokens are ours. It writes two
-line feeds before and behind each image and clip of a prompt, which transformers does not.
+channels, raw frames to the bit; it resamples downwards only, another way than soxr, and two channels wrongly. It
+resizes in floating point and leaves the overshoot of the filter in: pixels reach beyond [0, 1], by 28 / 255 on a
+pattern with hard edges; on ramps, and on noise made small, they are 0.5 to 3.4 / 255 from ours. Positions and counts of
+tokens are ours. It writes two line feeds before and behind each image and clip of a prompt, which transformers does
+not.
 """
 
 from typing import Any
@@ -51,6 +52,7 @@ def audio_feature_extraction_json(processor: AudioProcessor) -> dict[str, Any]:
 
 
 def _raw_frames(frames: RawFrames) -> dict[str, Any]:
+    """Its messages call the operation Gemma4UnifiedAudioFrames, a type that it refuses."""
     attributes = {
         "type": "raw_frames",
         "audio_samples_per_token": frames.width,

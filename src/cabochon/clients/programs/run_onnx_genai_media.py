@@ -20,10 +20,13 @@ def _answered(request: dict[str, Any], trial: dict[str, Any]) -> dict[str, str]:
     media = [word for kind in ("image", "audio") for path in trial[kind] for word in (f"--{kind}", path)]
     how = ["generate", "--greedy", "--raw", "--max-new-tokens", str(request["tokens"]), *media]
     command = [sys.executable, "-c", _MAIN, *how, request["folder"], trial["text"]]
-    ended = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    ended = subprocess.run(
+        command, capture_output=True
+    )  # read as text, a carriage return would be a line feed
+    answer, words = (printed.decode(errors="replace") for printed in (ended.stdout, ended.stderr))
     if ended.returncode:
-        raise RuntimeError(ended.stderr.rpartition("error: ")[2].strip() or f"exit code {ended.returncode}")
-    return {"text": ended.stdout.removesuffix("\n")}
+        raise RuntimeError(words.rpartition("error: ")[2].strip() or f"exit code {ended.returncode}")
+    return {"text": answer.removesuffix("\n")}
 
 
 if __name__ == "__main__":
