@@ -63,11 +63,11 @@ def imagined(config: AudioConfig, width: int) -> dict[str, Tensor]:
 
 
 def session(model: ir.Model) -> ort.InferenceSession:
-    proto = ir.to_proto(model)
-    onnx.checker.check_model(proto, full_check=True)
+    content = ir.to_proto(model).SerializeToString()
+    onnx.checker.check_model(content, full_check=True)
     options = ort.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def random_encoder(folder: Path, seed: int = 0, loud: float = 1.0, **audio: Any) -> Path:

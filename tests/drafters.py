@@ -91,13 +91,11 @@ class Drafter:
 
     def __init__(self, folder: Path, target: str, precision: str = "f32") -> None:
         self.dtype = NUMPY[precision]
-        proto = ir.to_proto(traced(folder, target, precision))
-        onnx.checker.check_model(proto, full_check=True)
+        content = ir.to_proto(traced(folder, target, precision)).SerializeToString()
+        onnx.checker.check_model(content, full_check=True)
         options = ort.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 3, 1
-        self.session = ort.InferenceSession(
-            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        self.session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def run(self, inputs: np.ndarray, shared: Shared, mask: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Logits [B, S, V] and projected states [B, S, M] of inputs [B, S, 2M]. Without a mask every key is real."""

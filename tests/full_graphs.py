@@ -109,11 +109,11 @@ class Components:
 
 
 def session(model: ir.Model) -> ort.InferenceSession:
-    proto = ir.to_proto(model)
-    onnx.checker.check_model(proto, full_check=True)
+    content = ir.to_proto(model).SerializeToString()
+    onnx.checker.check_model(content, full_check=True)
     options = ort.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 class Truth:

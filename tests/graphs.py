@@ -65,13 +65,11 @@ class Graph:
         self.model = trace_text(
             self.config, tensors, TARGETS[target], PRECISIONS[precision], logits_to_keep=keep
         )
-        proto = ir.to_proto(self.model)
-        onnx.checker.check_model(proto, full_check=True)
+        content = ir.to_proto(self.model).SerializeToString()
+        onnx.checker.check_model(content, full_check=True)
         options = ort.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 3, 1
-        self.session = ort.InferenceSession(
-            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        self.session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self.outputs = [output.name for output in self.session.get_outputs()]
 
     def run(

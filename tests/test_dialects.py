@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,12 @@ GEOMETRIES = Path(__file__).parent / "data" / "geometries"
 
 
 def traced(target: str, precision: str = "f16", geometry: str = "e2b") -> tuple[object, ir.Model]:
+    """Traced once: tests only look at it."""
+    return _traced(target, precision, geometry)
+
+
+@cache
+def _traced(target: str, precision: str, geometry: str) -> tuple[object, ir.Model]:
     config = read_text_config(json.loads((GEOMETRIES / f"{geometry}.json").read_text()))
     return config, trace_text(config, imagined(config), TARGETS[target], PRECISIONS[precision])
 

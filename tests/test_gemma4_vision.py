@@ -42,14 +42,14 @@ class Image(NamedTuple):
 
 def traced(
     raw: Mapping[str, Any], tensors: Mapping[str, Tensor], target: str, precision: str = "f32"
-) -> onnx.ModelProto:
+) -> bytes:
     config = read_vision_config(raw)
     assert config is not None
     g = TARGETS[target].drafter_dialect("vision_encoder")
     vision_encoder(g, Scope(g, tensors, PRECISIONS[precision]), config, raw["text_config"]["hidden_size"])
-    model = ir.to_proto(g.model({}))
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    content = ir.to_proto(g.model({})).SerializeToString()
+    onnx.checker.check_model(content, full_check=True)
+    return content
 
 
 class Tower:
@@ -60,7 +60,7 @@ class Tower:
         options = ort.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 4, 1
         self.session = ort.InferenceSession(
-            traced(checkpoint.config, checkpoint.tensors, target, precision).SerializeToString(),
+            traced(checkpoint.config, checkpoint.tensors, target, precision),
             options, providers=["CPUExecutionProvider"],
         )  # fmt: skip
         self.dtype = NUMPY[precision]
@@ -281,16 +281,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "both": dict(standardize=True, rms_norm_eps=1e-3, rope_parameters={"rope_theta": 30.0}),
     "squares of four": dict(pooling_kernel_size=2),
 }  # fmt: skip
+Variant = tuple[Path, tuple[Image, Image], np.ndarray]  # a checkpoint, images, and their features
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Variant:
+    folder = random_tower(tmp_path_factory.mktemp("variant"), **VARIANTS[request.param])
+    truth = Truth(folder)
+    images = truth.image(12, 6), truth.image(6, 18)
+    return folder, images, truth.run(*images)
 
 
 @pytest.mark.parametrize("target", DIALECTS)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_other_geometries(tmp_path: Path, target: str, variant: str) -> None:
-    folder = random_tower(tmp_path, **VARIANTS[variant])
-    tower, truth = Tower(folder, target), Truth(folder)
-    images = truth.image(12, 6), truth.image(6, 18)
-    found = tower.run(*(padded(image, 108, anywhere=1) for image in images))
-    assert difference(found, truth.run(*images)) < EXACT
+def test_other_geometries(variant: Variant, target: str) -> None:
+    folder, images, expected = variant
+    found = Tower(folder, target).run(*(padded(image, 108, anywhere=1) for image in images))
+    assert difference(found, expected) < EXACT
 
 
 @pytest.mark.parametrize("target", DIALECTS)
@@ -346,7 +352,7 @@ def test_openvino_reads_the_portable_form(checkpoint: str) -> None:
     )
     held, truth = open_checkpoint(CHECKPOINTS[checkpoint]), Truth(CHECKPOINTS[checkpoint])
     core = openvino.Core()
-    model = core.read_model(traced(held.config, held.tensors, "onnx-standard").SerializeToString())
+    model = core.read_model(traced(held.config, held.tensors, "onnx-standard"))
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     for images in ([truth.image(6, 9)], [truth.image(3, 12), truth.image(60, 12)], [truth.image(9, 9)]):
         most = [padded(image, 720, anywhere=3) for image in images]
