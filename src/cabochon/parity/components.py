@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from cabochon.errors import ParityError
-from cabochon.parity.levels import STRICT, twice
+from cabochon.parity.levels import STRICT, firmly, twice
 from cabochon.parity.measures import Difference, Threshold, apart
 from cabochon.parity.passed import COMPONENTS, Passed, Said
+from cabochon.parity.replaced import INT8
 from cabochon.parity.subject import NUMPY, Subject
 
 __all__ = ["Component", "Match", "component_file", "limits", "present", "rounded", "strict"]
@@ -82,9 +83,18 @@ def limits(
     for ours, theirs in zip(own, exact, strict=True):
         for name in COMPONENTS:
             said = theirs.said(name)
+            counts = _counts(ours, theirs) if name == "decoder" and not arithmetic.endswith(INT8) else {}
             for (port, label), array in ours.said(name).items():
-                found.setdefault((name, port), []).append(apart(array, said[port, label]))
+                n = counts.get(label, len(array))
+                if n:
+                    found.setdefault((name, port), []).append(apart(array[:n], said[port, label][:n]))
     return {key: twice(noise, arithmetic) for key, noise in found.items()}
+
+
+def _counts(own: Passed, exact: Passed) -> dict[str, int]:
+    """By row, how many positions have the same experts in both."""
+    rows = zip(own.asked.prompts, own.answers, exact.answers, strict=True)
+    return {prompt.name: firmly(a, b) for prompt, a, b in rows}
 
 
 class Component:

@@ -14,6 +14,8 @@ from cabochon.parity.full_prompts import Asked
 from cabochon.parity.passed import FullRecording, Passed, Prepared
 from cabochon.parity.reference import DTYPES, WHOLE, Answer, _libraries, _load, _stored
 from cabochon.parity.replaced import Standin
+from cabochon.parity.routing import Heard, Routes
+from cabochon.parity.routing import heard as routers_heard
 from cabochon.parity.unified_masks import masked
 
 __all__ = ["Reference", "prepare", "record_full"]
@@ -88,14 +90,14 @@ class Reference:
         def stored(x: Any, name: str) -> np.ndarray:
             return _stored(x, self._place / f"{stem}.{name}.npy")
 
-        with self._overheard() as heard:
+        with self._overheard() as heard, routers_heard(self._model) as routers:
             out = self._model(**given, output_hidden_states=True, use_cache=False)
         extras = heard.get("per_layer_inputs")
         features = {
             encoder: tuple(stored(x, f"{encoder}.{n}") for n, x in enumerate(rows))
             for encoder, rows in self._features(asked, given).items()
         }
-        answers = self._answers(asked, given, out, stored)
+        answers = self._answers(asked, given, out, stored, routers)
         return Passed(
             asked,
             features,
@@ -173,17 +175,26 @@ class Reference:
         return made
 
     def _answers(
-        self, asked: Prepared, given: Mapping[str, Any], out: Any, stored: Callable[[Any, str], np.ndarray]
+        self,
+        asked: Prepared,
+        given: Mapping[str, Any],
+        out: Any,
+        stored: Callable[[Any, str], np.ndarray],
+        routers: Heard,
     ) -> tuple[Answer, ...]:
         generates = self._new_tokens if all(prompt.generates for prompt in asked.prompts) else 0
         tokens, margins = self._greedy(given, generates) if generates else (((),) * len(asked.ids),) * 2
         real = given["attention_mask"] > 0
+        routes = routers.rows(self._torch, len(asked.ids))
         return tuple(
             Answer(
                 stored(out.logits[row][real[row]], f"{row}.logits"),
                 stored(out.hidden_states[-1][row][real[row]], f"{row}.hidden"),
                 tuple(tokens[row]),
                 tuple(margins[row]),
+                None
+                if routes[row] is None
+                else Routes(stored(routes[row][real[row]], f"{row}.routes"), routers.taken),
             )
             for row in range(len(asked.ids))
         )

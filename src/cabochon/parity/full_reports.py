@@ -50,12 +50,14 @@ def _trial(name: str, tried: Tried) -> dict[str, Any]:
     rows = [{"name": m.label, "port": m.port, **m.found.described()} for m in found]
     if allowed is None:
         return {**head, "prompts": rows}
-    passed = [allowed[name, m.port].admits(m.found) for m in found]
     ports = dict.fromkeys(m.port for m in found)
+    held = tried.trial if name == "decoder" else replace(tried.trial, undecided=None)
+    passed = [held.admits(allowed[name, m.port], m.label, m.found) for m in found]
+    most = [held.mostly(allowed[name, p], (m.found for m in found if m.port == p)) for p in ports]
     return {
         **head,
         "thresholds": {port: allowed[name, port].described() for port in ports},
-        "passed": bool(passed) and all(passed),
+        "passed": bool(passed) and all(passed) and all(most),
         "prompts": [{**row, "passed": one} for row, one in zip(rows, passed, strict=True)],
     }
 

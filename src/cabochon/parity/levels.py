@@ -12,9 +12,21 @@ from cabochon.parity.prompts import Prompt
 from cabochon.parity.quality import Quality, quality
 from cabochon.parity.reference import Answer
 from cabochon.parity.replaced import INT8
+from cabochon.parity.routing import firm, undecided
 from cabochon.parity.subject import Subject
 
-__all__ = ["STRICT", "Compared", "Generated", "Trial", "followed", "generated", "halves", "run", "twice"]
+__all__ = [
+    "STRICT",
+    "Compared",
+    "Generated",
+    "Trial",
+    "firmly",
+    "followed",
+    "generated",
+    "halves",
+    "run",
+    "twice",
+]
 
 STRICT = Threshold(
     relative=1e-4,
@@ -32,7 +44,8 @@ class Trial:
     """One way to run a package, the arithmetic of the reference it is compared with, and the limits.
 
     Without limits its figures are reported and decide nothing. noise: by prompt, how far the reference's own
-    rounding moves a logit. None in f32: tokens must be equal.
+    rounding moves a logit. None in f32: tokens must be equal. undecided: of a model with experts, by prompt, the
+    positions [S] that may be beyond the limits; None where all are held to them.
     """
 
     how: str
@@ -40,6 +53,19 @@ class Trial:
     logits: Threshold | None = None
     hidden: Threshold | None = None
     noise: Mapping[str, float] | None = None
+    undecided: Mapping[str, np.ndarray] | None = None
+
+    def admits(self, limit: Threshold, name: str, found: Difference) -> bool:
+        """True where a prompt is within a limit, at every position that is held to it."""
+        free = self.undecided.get(name) if self.undecided else None
+        if free is None or len(free) != len(found.cosines):
+            return limit.admits(found)
+        return bool((limit.within(found) | free).all())
+
+    def mostly(self, limit: Threshold, found: Iterable[Difference]) -> bool:
+        """True where at least half of all positions are within a limit, or all are held to it anyway."""
+        within = [limit.within(each) for each in found]
+        return self.undecided is None or 2 * sum(map(np.sum, within)) >= sum(map(len, within))
 
 
 @dataclass(frozen=True)
@@ -105,14 +131,38 @@ def halves(how: str, arithmetic: str, own: Mapping[str, Answer], exact: Mapping[
     the triangle inequality the two lie within twice that noise.
     """
     logits = {name: difference(own[name].logits, exact[name].logits) for name in own}
-    hidden = [difference(own[name].hidden, exact[name].hidden) for name in own]
     noise = {name: found.relative * float(np.abs(exact[name].logits).max()) for name, found in logits.items()}
-    return Trial(how, arithmetic, twice(logits.values(), arithmetic), twice(hidden, arithmetic), noise)
+    free = _undecided(own, exact) if not arithmetic.endswith(INT8) else None
+    if free is not None:  # whatever was chosen in one prompt might be in another
+        noise = dict.fromkeys(noise, max(noise.values()))
+    counts = {name: firmly(own[name], exact[name], free is not None) for name in own}
+    kept = [(own[name], exact[name], n) for name, n in counts.items() if n]
+    return Trial(
+        how,
+        arithmetic,
+        twice((difference(a.logits[:n], b.logits[:n]) for a, b, n in kept), arithmetic),
+        twice((difference(a.hidden[:n], b.hidden[:n]) for a, b, n in kept), arithmetic),
+        noise,
+        free,
+    )
+
+
+def firmly(own: Answer, exact: Answer, routed: bool = True) -> int:
+    """How many positions tell what rounding moves, and not which experts it chooses: the first ones, or all."""
+    if routed and own.routes and exact.routes:
+        return firm(own.routes, exact.routes)
+    return len(exact.logits)
+
+
+def _undecided(own: Mapping[str, Answer], exact: Mapping[str, Answer]) -> dict[str, np.ndarray] | None:
+    ours, theirs = ({name: a.routes for name, a in said.items() if a.routes} for said in (own, exact))
+    return undecided(ours, theirs) if ours else None
 
 
 def twice(noise: Iterable[Difference], arithmetic: str, over: str = "prompts") -> Threshold:
     """Limits of twice what the reference's own rounding in an arithmetic moves it by; never narrower than f32's."""
-    relative, angle = widest(noise)
+    noise = list(noise)
+    relative, angle = widest(noise) if noise else (np.inf, np.pi)
     ceiling = CEILING_8 if arithmetic.endswith(INT8) else CEILING
     return Threshold(
         relative=max(min(2 * relative, ceiling), STRICT.relative),

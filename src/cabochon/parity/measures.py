@@ -19,15 +19,16 @@ Array = NDArray[Any]
 class Difference:
     """How far `a` [S, V] is from `b` [S, V].
 
-    relative: max|a - b| / max|b| over all positions. cosines, agrees, margins: one per position; agrees tells
+    relative: max|a - b| / max|b| over all positions. cosines, agrees, margins, each: one per position; agrees tells
     whether the largest value stands in the same place, margins is the distance of b's two largest values
-    divided by max|b|.
+    divided by max|b|, each is the share of the position in `relative`.
     """
 
     relative: float
     cosines: tuple[float, ...]
     agrees: tuple[bool, ...]
     margins: tuple[float, ...]
+    each: tuple[float, ...] = ()
 
     @property
     def angle(self) -> float:
@@ -65,6 +66,11 @@ class Threshold:
         """True when both limits hold. NaN and infinity never do."""
         return bool(found.relative <= self.relative and min(found.cosines) >= self.cosine)
 
+    def within(self, found: Difference) -> np.ndarray:
+        """At which positions both limits hold.   bool [S]"""
+        each = np.asarray(found.each or (found.relative,) * len(found.cosines))
+        return np.asarray((each <= self.relative) & (np.asarray(found.cosines) >= self.cosine))
+
     def described(self) -> dict[str, Any]:
         """The limits as an evidence file states them."""
         return {"max_relative_difference": self.relative, "min_cosine": self.cosine, "chosen": self.chosen}
@@ -82,6 +88,7 @@ def difference(a: Array, b: Array) -> Difference:
         cosines=tuple(r[2] for r in rows),
         agrees=tuple(r[3] for r in rows),
         margins=tuple(r[4] / scale for r in rows),
+        each=tuple(r[0] / scale for r in rows),
     )
 
 

@@ -18,6 +18,7 @@ from cabochon.errors import ParityError
 from cabochon.parity.dequantized import Dequantized
 from cabochon.parity.prompts import Prompt
 from cabochon.parity.replaced import INT8, Standin
+from cabochon.parity.routing import Heard, Routes, heard
 
 __all__ = ["DTYPES", "WHOLE", "Answer", "Recording", "as_text", "record"]
 
@@ -41,12 +42,14 @@ class Answer:
 
     logits [S, V] and hidden [S, H] (after the final norm); tokens and margins: greedy generation and the
     distance of the two largest logits at each of its steps, empty where the prompt does not generate.
+    routes: of a model with experts.
     """
 
     logits: np.ndarray
     hidden: np.ndarray
     tokens: tuple[int, ...]
     margins: tuple[float, ...]
+    routes: Routes | None = None
 
 
 @dataclass(frozen=True)
@@ -192,9 +195,10 @@ def _unused(name: str, first_shared: int) -> bool:
 
 def _answer(torch: Any, model: Any, prompt: Prompt, place: Path, new_tokens: int) -> Answer:
     ids = torch.tensor([prompt.ids])
-    out = model(
-        input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True, use_cache=False
-    )
+    with heard(model) as routers:
+        out = model(
+            input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True, use_cache=False
+        )
     tokens, margins = _greedy(torch, model, ids, new_tokens) if new_tokens else ((), ())
     stem = re.sub(r"\W+", "_", prompt.name)
     return Answer(
@@ -202,7 +206,12 @@ def _answer(torch: Any, model: Any, prompt: Prompt, place: Path, new_tokens: int
         _stored(out.hidden_states[-1][0], place / f"{stem}.hidden.npy"),
         tokens,
         margins,
+        _routes(routers, routers.rows(torch, 1)[0], place / f"{stem}.routes.npy"),
     )
+
+
+def _routes(routers: Heard, said: Any, path: Path) -> Routes | None:
+    return None if said is None else Routes(_stored(said, path), routers.taken)
 
 
 def _stored(x: Any, path: Path) -> np.ndarray:

@@ -10,6 +10,7 @@ from cabochon.parity.prompts import Prompt
 from cabochon.parity.quality import Quality
 from cabochon.parity.reference import DTYPES
 from cabochon.parity.replaced import INT8
+from cabochon.parity.routing import RULE
 
 __all__ = ["generation", "hidden_states", "logits", "qualities"]
 
@@ -101,8 +102,8 @@ def _forward_trial(
     pairs: list[tuple[Prompt, Difference]] = [(c.prompt, getattr(c, part)) for c in found]
     if limit is None:
         return {**_head(trial), "prompts": [{**p.described(), **row(d)} for p, d in pairs]}
-    rows = [{**p.described(), **row(d), "passed": limit.admits(d)} for p, d in pairs]
-    passed = bool(rows) and all(r["passed"] for r in rows)
+    rows = [{**p.described(), **row(d), "passed": trial.admits(limit, p.name, d)} for p, d in pairs]
+    passed = bool(rows) and all(r["passed"] for r in rows) and trial.mostly(limit, (d for _, d in pairs))
     return {**_head(trial), "threshold": limit.described(), "passed": passed, "prompts": rows}
 
 
@@ -132,7 +133,8 @@ def _generation_row(g: Generated) -> dict[str, Any]:
 
 
 def _head(trial: Trial) -> dict[str, Any]:
-    return {"how": trial.how, "reference_arithmetic_dtype": DTYPES[trial.arithmetic]}
+    experts = {} if trial.undecided is None else {"rule": RULE}
+    return {"how": trial.how, "reference_arithmetic_dtype": DTYPES[trial.arithmetic], **experts}
 
 
 def _document(
