@@ -11,7 +11,7 @@ import pytest
 
 from cabochon.errors import ParityError
 from cabochon.parity import check
-from cabochon.parity.known import check_known, read_table
+from cabochon.parity.known import TOLERANCES, Known, _findings, _recognised, check_known, read_table
 from packages import TINY, Packages
 
 GEOMETRY = {"num_hidden_layers": 10, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 512}
@@ -80,6 +80,88 @@ def test_the_programs_own_table_is_whole() -> None:
     e2b = rows[0]
     assert e2b.prompt_ids == (8291, 563, 1041, 27355, 236787)
     assert (e2b.top_ids[0], e2b.top_logits[0], e2b.scale) == (5715, -6.62545, 29.50298)
+
+
+GEOMETRIES = TINY.parent / "geometries"
+MEMBERS = {
+    "e2b": "google/gemma-4-E2B-it",
+    "e4b": "google/gemma-4-E4B-it",
+    "12b": "google/gemma-4-12B",
+    "26b-a4b": "google/gemma-4-26B-A4B-it",
+    "31b": "google/gemma-4-31B-it",
+}
+
+
+def named(package: Path, config: dict[str, Any], **source: Any) -> Path:
+    """As much of a package as it is recognised by."""
+    (package / "config.json").write_text(json.dumps(config))
+    (package / "provenance.json").write_text(json.dumps(source))
+    return package
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_every_member_is_recognised_as_itself(member: str, tmp_path: Path) -> None:
+    """By the config of a whole package and by that of text alone; where the id is known, by the id."""
+    config, rows = json.loads((GEOMETRIES / f"{member}.json").read_bytes()), read_table()[1]
+    for said in (config, config["text_config"]):
+        found, how = _recognised(named(tmp_path, said, source={"id": None}), rows)
+        assert (found.id, how.split(" ")[0]) == (MEMBERS[member], "geometry")
+        without = [row for row in rows if row.id != found.id]
+        with pytest.raises(ParityError, match="no published answers for this geometry"):
+            _recognised(tmp_path, without)
+    for key in ("source", "target"):
+        found, how = _recognised(named(tmp_path, {}, **{key: {"id": MEMBERS[member].upper()}}), rows)
+        assert (found.id, how) == (MEMBERS[member], "id in provenance.json")
+
+
+@pytest.mark.parametrize("other", [*(f"{member}-assistant" for member in MEMBERS), "tiny"])
+def test_nothing_else_is_recognised(other: str, tmp_path: Path) -> None:
+    path = GEOMETRIES / f"{other}.json" if other != "tiny" else TINY / "target" / "config.json"
+    with pytest.raises(ParityError, match="no published answers for this geometry"):
+        _recognised(named(tmp_path, json.loads(path.read_bytes())), read_table()[1])
+
+
+class Parrot:
+    """Says what was published: the figures of all logits need no more than two values beside those that are named."""
+
+    def __init__(self, known: Known, shift: float = 0.0) -> None:
+        count = known.geometry["vocab_size"]
+        named = np.array([*known.top_logits, known.logits["min"]])
+        rest = count - len(named)
+        mean = (known.logits["mean"] * count - named.sum()) / rest
+        square = ((known.logits["std"] ** 2 + known.logits["mean"] ** 2) * count - (named**2).sum()) / rest
+        spread = np.sqrt(square - mean**2)
+        free = np.delete(np.arange(count), known.top_ids)
+        self.row = np.empty(count)
+        self.row[free[0]] = known.logits["min"]
+        self.row[free[1:]] = mean + spread * np.where(np.arange(rest) % 2, 1, -1)
+        self.row[list(known.top_ids)] = np.array(known.top_logits) + shift
+        self.tokens = list(known.greedy_ids)
+
+    def forward(self, ids: Any) -> tuple[np.ndarray, None]:
+        return np.stack([self.row]), None
+
+    def greedy(self, ids: Any, count: int) -> list[int]:
+        return self.tokens[:count]
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_published_answers_of_every_member_pass_as_themselves_alone(member: str) -> None:
+    rows = read_table()[1]
+    (own,) = (row for row in rows if row.id == MEMBERS[member])
+    right: Any = Parrot(own)
+    assert not list(_findings(right, own, TOLERANCES["f32"]))
+    for row in rows:
+        if row is not own:
+            found = list(_findings(right, row, TOLERANCES["bf16"]))
+            assert len(found) > len(row.top_ids)
+            assert found[-1].startswith("greedy token ")
+    for precision, tolerance in TOLERANCES.items():
+        wrong: Any = Parrot(own, 1.01 * tolerance * own.scale)
+        said = list(_findings(wrong, own, tolerance))
+        assert sum("the logit of token" in each for each in said) == len(own.top_ids), precision
+        near: Any = Parrot(own, 0.9 * tolerance * own.scale)
+        assert not list(_findings(near, own, tolerance))
 
 
 @pytest.mark.parametrize("precision", ["f32", "f16", "bf16"])
