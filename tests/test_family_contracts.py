@@ -17,7 +17,6 @@ from cabochon.metadata.document import Chained, Document, Workflow
 from cabochon.metadata.experts import mixture_of_experts
 from cabochon.metadata.ports import read
 from cabochon.package.fitting import require_fit
-from cabochon.validation import validate
 from family import MEMBERS, OTHERS, Member
 from packages import TINY, Packages
 
@@ -87,8 +86,9 @@ def workflow(document: Document) -> Workflow:
 @pytest.mark.parametrize("member", OTHERS, ids=lambda member: member.folder)
 def test_a_pair_says_what_its_graphs_are(member: Member, packages: Packages) -> None:
     pair = packages(f"{member.folder}-pair")
-    verdict = validate(pair)
-    assert not verdict.findings, verdict.findings
+    for folder in (pair, pair / "target"):  # what every rule said that reads no weights
+        verdict = json.loads((folder / "evidence" / "validation.json").read_bytes())
+        assert verdict["passed"] and verdict["findings"] == []
     document = forms.read((pair / "inference_metadata.yaml").read_bytes(), "inference_metadata.yaml")
     own, drafts = target(member), drafter(member)
     _experts(member, document, pair)

@@ -308,3 +308,45 @@ def test_a_pair_around_a_full_package(packages: Packages, tmp_path: Path) -> Non
     assert not validate(root).findings
     served = convert_package(root, tmp_path / "served", "v1.8")
     assert served.dialect == "v1.8" and not any("could not be derived" in remark for remark in served.remarks)
+
+
+@pytest.fixture(scope="module")
+def unified(packages: Packages) -> Full:
+    """Of the kind that has no encoders: patches and frames are tokens as they are."""
+    return open_full(packages("unified-full"))
+
+
+def test_programs_of_a_model_without_encoders(unified: Full) -> None:
+    """Patches of 4 x 3 pixels, none of which is pooled; frames of samples that do not overlap."""
+    found = preprocessing(unified)
+    assert found and found.image and found.audio
+    image, audio = operations(found.image), operations(found.audio)
+    assert image["resize"]["max_patches"] == image["pad"]["target_length"] == 70
+    assert (image["resize"]["patch_size"], image["resize"]["pooling_kernel_size"]) == (12, 1)
+    assert (image["patchify"]["patch_size"], image["patchify"]["merge_size"]) == (12, 1)
+    assert [each.op for each in found.audio.transforms] == [
+        "decode", "resample", "downmix", "pad", "frame", "emit_validity_mask",
+    ]  # fmt: skip
+    assert audio["pad"] == {
+        "op": "pad", "inputs": ("audio.downmix",), "outputs": ("audio.pad",), "mode": "right", "pad_value": 0.0,
+        "size_multiple": 640,
+    }  # fmt: skip
+    assert (audio["frame"]["win_length"], audio["frame"]["hop_length"]) == (640, 640)
+    assert audio["frame"]["inputs"] == ("audio.pad",)
+    features, mask = found.audio.outputs
+    assert (features.source, features.content) == ("audio.frame", "features")
+    assert features.contract and features.contract.shape == ("clips", "time", 640)
+    assert (mask.source, mask.content) == ("audio.emit_validity_mask", "validity_mask")
+
+
+def test_what_no_key_says_of_a_model_without_encoders(unified: Full) -> None:
+    said = "\n".join(unsaid(unified))
+    for fact in ("one for each patch", "frames of 640 samples", "no spectrogram", "must not be split"):
+        assert fact in said, fact
+    assert "mel_floor" not in said and "x 1 patches" not in said
+
+
+def test_the_released_runtime_gets_the_pictures_of_a_model_without_encoders(unified: Full) -> None:
+    document = convert(served_full(unified, policies(unified)), "v1.8", ends=(1,)).document
+    assert versions.check(document) == [] and document.preprocessing
+    assert document.preprocessing.image and document.preprocessing.audio is None

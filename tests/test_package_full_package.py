@@ -188,3 +188,19 @@ def test_the_usage_of_the_card_runs(
     soundfile.write("speech.wav", np.linspace(-0.5, 0.5, 8000), 16_000)
     exec(compile(code.replace("PACKAGE", str(built)), "README.md", "exec"), {})
     assert capsys.readouterr().out.strip()
+
+
+def test_a_model_without_encoders_says_so(packages: Packages) -> None:
+    built = packages("unified-full")
+    card, status = ((built / name).read_text() for name in ("README.md", "METADATA_STATUS.md"))
+    for said in ("Each patch makes a row", "frames of 640 samples", "| Vision, without an encoder |"):
+        assert said in card, said
+    assert "log-mel" not in card and "frames of 640 samples" in status and "Sound is left out" in status
+    found = json.loads((built / "provenance.json").read_text())["architecture_contracts"]
+    assert found["audio"] == {"encoder_free": True, "samples_per_token": 640}
+    assert found["vision"] == {
+        "encoder_free": True, "hidden_size": 48, "patch_size": 12, "position_embedding_size": 128,
+        "bidirectional_in_sliding_layers": True,
+    }  # fmt: skip
+    model = json.loads((built / "genai_config.json").read_text())["model"]
+    assert model["type"] == "gemma4_unified" and model["speech"]["config_filename"]
