@@ -3,20 +3,24 @@
 import json
 from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import onnx_ir as ir
 import pytest
 from ruamel.yaml import YAML
 
 import cabochon
 from cabochon.errors import PackageError
-from cabochon.gemma4 import DrafterConfig, TextConfig, read_drafter_config, read_text_config
+from cabochon.gemma4 import DrafterConfig, TextConfig, read_drafter_config, read_full_config, read_text_config
 from cabochon.gemma4.config import FULL, SLIDING
 from cabochon.metadata import forms
 from cabochon.metadata.document import Chained, Document, Workflow
 from cabochon.metadata.experts import mixture_of_experts
 from cabochon.metadata.ports import read
 from cabochon.package.fitting import require_fit
+from cabochon.validation.assembled import COMPONENTS
+from cabochon.validation.converted import Converted
 from family import MEMBERS, OTHERS, Member
 from packages import TINY, Packages
 
@@ -115,7 +119,7 @@ def _speculation(own: TextConfig, document: Document) -> None:
 
 def _shared(own: TextConfig, drafts: DrafterConfig, document: Document, pair: Path) -> None:
     """The drafter's ports have the heads and sizes of the last owner of each kind, whose cells they read."""
-    ports = read(_graph(pair / "model.onnx")).inputs
+    ports = read(ir.load(pair / "model.onnx")).inputs
     assert ports["inputs_embeds"].shape[-1] == 2 * own.hidden == 2 * drafts.backbone
     contract = YAML(typ="safe").load(pair / "component_contract.yaml")["components"]
     groups = workflow(document).serving.state_service.groups  # type: ignore[union-attr]
@@ -130,7 +134,17 @@ def _shared(own: TextConfig, drafts: DrafterConfig, document: Document, pair: Pa
             assert (alias.input, alias.access, alias.output) == (port.name, "read_only", None)
 
 
-def _graph(path: Path) -> Any:
-    import onnx_ir as ir
-
-    return ir.load(path)
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_what_is_asked_of_converted_graphs_are_the_ports_of_the_graphs(
+    component: str, packages: Packages
+) -> None:
+    """Of the unified model: patches and frames have the sizes of its config.json."""
+    graph = ir.load(packages("unified-full") / component / "model.onnx")
+    net: Any = SimpleNamespace(properties=graph.metadata_props)
+    asked = Converted(component, net, None, read_full_config(raw("unified"))).expected
+    assert asked is not None
+    found = read(graph)
+    for real, wanted in ((found.inputs, asked.inputs), (found.outputs, asked.outputs)):
+        assert {name: (port.dtype, port.shape) for name, port in real.items()} == {
+            name: (port.dtype, port.shape) for name, port in wanted.items()
+        }
