@@ -1,14 +1,17 @@
 """Fixtures of all rooms."""
 
+import gc
 import json
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import remembered
 from packages import TINY, Packages
 from pairs import Pairs
 
@@ -28,6 +31,14 @@ FIRST = {
 # worker did nothing else. Children wait for the disk all the same, and test_files.py holds that it is asked to write.
 os.fsync = os.fdatasync = lambda fd: None
 
+# Of seven thousand tests and what they import nothing becomes garbage: it is not looked at again and again.
+gc.set_threshold(20_000, 20, 20)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,6 +46,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         tests = Counter(item.path for item in items)
         items.sort(key=lambda item: (item.path.name not in FIRST, -tests[item.path]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remembered() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        remembered.install(patch)
+        yield
 
 
 @pytest.fixture(scope="session")

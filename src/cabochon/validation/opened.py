@@ -283,20 +283,39 @@ def _documents(
 ) -> tuple[dict[str, Any], dict[str, "Document"]]:
     raw, documents = dict[str, Any](), dict[str, Any]()
     for name in (name for name in DOCUMENTS if name in files):
-        from cabochon.metadata import yaml
-
-        text = (root / name).read_bytes()
-        try:
-            raw[name] = yaml.read(text, name)
-        except MetadataError as error:
-            faults.setdefault("SCH002", []).extend(_faults(error))
-            continue
-        try:
-            documents[name] = _typed(raw[name], name, text)
-        except MetadataError as error:
-            code = "SCH004" if error.at.endswith(": schema_version") else "SCH003"
-            faults.setdefault(code, []).extend(_faults(error))
+        read = _document(name, (root / name).read_bytes())
+        if read.is_yaml:
+            raw[name] = read.raw
+        if read.document:
+            documents[name] = read.document
+        if read.faults:
+            faults.setdefault(read.code, []).extend(read.faults)
     return raw, documents
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What could be read of one document; `faults` of the rule `code`, where it is not typed."""
+
+    is_yaml: bool = False
+    raw: Any = None
+    document: "Document | None" = None
+    code: str = ""
+    faults: tuple[Found, ...] = ()
+
+
+def _document(name: str, text: bytes) -> _Read:
+    from cabochon.metadata import yaml
+
+    try:
+        raw = yaml.read(text, name)
+    except MetadataError as error:
+        return _Read(code="SCH002", faults=tuple(_faults(error)))
+    try:
+        return _Read(True, raw, _typed(raw, name, text))
+    except MetadataError as error:
+        code = "SCH004" if error.at.endswith(": schema_version") else "SCH003"
+        return _Read(True, raw, None, code, tuple(_faults(error)))
 
 
 def _typed(data: Any, name: str, text: bytes) -> "Document":
