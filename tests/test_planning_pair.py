@@ -10,6 +10,7 @@ from cabochon.errors import SourceError, UnsupportedError
 from cabochon.planning import Plan, Verdict
 from cabochon.planning.offers import Offer, offers, refusal
 from cabochon.planning.opened import open_config
+from family import MEMBERS
 from packages import Packages
 
 DATA = Path(__file__).parent / "data"
@@ -53,15 +54,22 @@ def test_the_plan_of_the_drafter_comes_along() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "assistant", "target", "precision"),
-    [("tiny-pair", "assistant", "default", "f32"), ("tiny-dense-pair", "assistant-dense", "webgpu", "f16")],
+    ("source", "folder", "assistant", "target", "precision"),
+    [
+        ("tiny-pair", "text", "assistant", "default", "f32"),
+        ("tiny-dense-pair", "text", "assistant-dense", "webgpu", "f16"),
+        *((f"{m.folder}-pair", m.folder, m.assistant, "default", "f32") for m in MEMBERS[1:]),
+    ],
 )
 def test_a_pair_takes_what_was_planned(
-    source: str, assistant: str, target: str, precision: str, packages: Packages
+    source: str, folder: str, assistant: str, target: str, precision: str, packages: Packages
 ) -> None:
-    taken = written(packages(source, target, precision))
-    plan = cabochon.plan(TINY / "text", assistant=TINY / assistant)
-    assert abs(verdict(plan, target, precision, "text").disk - taken) <= 0.05 * taken
+    package = packages(source, target, precision)
+    plan = cabochon.plan(TINY / folder, assistant=TINY / assistant, precision=precision)
+    found = verdict(plan, target, precision, "text")
+    assert abs(found.disk - written(package)) <= 0.05 * written(package)
+    said = next(part.disk for part in found.components if part.name == "documents")
+    assert found.disk - said == sum(file.stat().st_size for file in package.rglob("*.data"))
 
 
 @pytest.mark.parametrize(
