@@ -41,12 +41,12 @@ class TextConfig:
 
     `experts` stand beside the dense feed-forward of every layer; None where there are none.
 
-    `bidirectional`: the tokens of an image see each other on sliding layers; text alone is causal. `unified`: it is
-    that of the unified model, or drafts for it.
+    `bidirectional`: the tokens of an image see each other on sliding layers; text alone is causal.
 
     `per_layer_input` is the size of the per-layer inputs, 0 where the model has none (then `vocab_per_layer`
     is 0 too). `window` counts the keys a sliding layer sees, the token itself included. `remarks` are what a
-    user should know; they do not take part in comparisons.
+    user should know; `unified`: it is of a unified model, or drafts for one. Neither takes part in comparisons:
+    the layers are the same.
     """
 
     hidden: int
@@ -65,7 +65,7 @@ class TextConfig:
     pad_token_id: int
     experts: Experts | None = None
     bidirectional: bool = False
-    unified: bool = False
+    unified: bool = field(default=False, compare=False)
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
     @property
