@@ -62,14 +62,15 @@ def read_weights(model: ir.Model) -> Weights:
     """The weights of a traced or loaded graph: what it holds outside of itself. Ids are none."""
     initializers = model.graph.initializers
     found: dict[int | None, Counter[str]] = {}
-    seen = set[str]()
+    seen, parts = set[str](), dict[str, list[ir.Value]]()
+    for name, value in initializers.items():
+        parts.setdefault(whole(name), []).append(value)
     for name, value in initializers.items():
         tensor, weight = value.const_value, whole(name)
         if weight in seen or not weight or not isinstance(tensor, ir.ExternalTensor | ir.LazyTensor):
             continue
         if f"{weight}_scales" in initializers:
-            sights = [each for each in initializers.values() if whole(each.name or "") == weight]
-            precision, bits = _blocks(sights)
+            precision, bits = _blocks(parts[weight])
             count = tensor.nbytes * 8 // bits
         elif tensor.dtype.is_floating_point():
             precision, count = tensor.dtype.numpy().name, tensor.size

@@ -95,13 +95,13 @@ def _files(package: Opened) -> int | None:
     """The bytes of the package's own files of weights; those that have several names once. None where one is away."""
     sizes, listed = dict[Any, int](), sums_of(package)
     for graph in own_graphs(package).values():
-        for weight in graph.initializers.values():
-            if weight.external:
-                name = (graph.folder() / (weight.external.location or "")).as_posix()
-                if name not in package.files:
-                    return None
-                stat = package.path(name).stat()
-                sizes[listed.get(name, (stat.st_dev, stat.st_ino))] = package.files[name]
+        said = (weight.external for weight in graph.initializers.values())
+        for location in {external.location or "" for external in said if external}:
+            name = (graph.folder() / location).as_posix()
+            if name not in package.files:
+                return None
+            stat = package.path(name).stat()
+            sizes[listed.get(name, (stat.st_dev, stat.st_ino))] = package.files[name]
     return sum(sizes.values())
 
 

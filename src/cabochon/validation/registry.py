@@ -131,6 +131,10 @@ def _with(node: NodeProto, opsets: Mapping[str, int], types: Mapping[str, str]) 
 
 def element_types(graph: Graph) -> Mapping[str, str]:
     """The element type of every value: as the graph states it, else as the operators' schemas imply."""
+    return once(graph, _element_types)
+
+
+def _element_types(graph: Graph) -> Mapping[str, str]:
     proto = graph.proto.graph
     found = _stated(proto) | {weight.name: weight.dtype for weight in graph.initializers.values()}
     _fill(proto.node, graph.opsets, found)
@@ -138,10 +142,7 @@ def element_types(graph: Graph) -> Mapping[str, str]:
 
 
 def _name(given: TypeProto) -> str:
-    try:
-        return helper.tensor_dtype_to_np_dtype(given.tensor_type.elem_type).name
-    except (KeyError, TypeError, ValueError):
-        return ""
+    return _of(given.tensor_type.elem_type)
 
 
 def _fill(nodes: Any, opsets: Mapping[str, int], types: dict[str, str]) -> None:
@@ -175,10 +176,13 @@ def _given(node: Typed, place: int) -> str:
     return node.inputs[place] if place < len(node.inputs) else ""
 
 
+@cache
 def _of(number: int) -> str:
-    tensor = TypeProto()
-    tensor.tensor_type.elem_type = number
-    return _name(tensor)
+    """numpy's name of an element type, which numpy puts together anew each time; "" for one that is not known."""
+    try:
+        return helper.tensor_dtype_to_np_dtype(number).name
+    except (KeyError, TypeError, ValueError):
+        return ""
 
 
 def _bound(node: Typed, known: Any | None, output: int) -> str:
