@@ -12,7 +12,7 @@ from onnx import helper
 from cabochon.parity.blocks import Blocks
 from cabochon.parity.built import Built
 from cabochon.parity.dequantized import HEAD, TABLE, Dequantized, Weight, _place, read_dequantized
-from cabochon.parity.replaced import Standin
+from cabochon.parity.replaced import Standin, spellings
 
 TABLE_VALUES = np.arange(24, dtype=np.float32).reshape(6, 4)
 
@@ -32,6 +32,8 @@ def whole(name: str, values: np.ndarray, multiplied: bool = False) -> Weight:
         ("model.embed_tokens.rows800.weight", TABLE, (0, 800)),
         ("model.embed_tokens_per_layer.7.weight", "model.embed_tokens_per_layer.weight", (7, 0)),
         ("model.embed_tokens_per_layer.7.rows64.weight", "model.embed_tokens_per_layer.weight", (7, 64)),
+        ("model.layers.3.experts.down_proj", "model.layers.3.experts.down_proj", (0, 0)),
+        ("model.layers.3.experts.down_proj.rows24", "model.layers.3.experts.down_proj", (0, 24)),
     ],
 )
 def test_parts_are_known_by_their_names(name: str, weight: str, at: tuple[int, int]) -> None:
@@ -53,6 +55,22 @@ def test_however_it_is_stored_it_is_the_same_weight(parts: Mapping[tuple[int, in
     """Whole, padded, by rows, by layers, a row for each layer of a token."""
     found = Weight(TABLE, False, {at: blocks(values) for at, values in parts.items()})
     np.testing.assert_array_equal(found.values((6, 4)), TABLE_VALUES)
+
+
+def test_experts_have_three_dimensions_and_are_stored_as_rows() -> None:
+    """Two experts of three rows; the parts of a table end where bindings do, and not where experts do."""
+    parts = {(0, row): blocks(np.pad(TABLE_VALUES[row : row + 4], [(0, 0), (0, 12)])) for row in (4, 0)}
+    found = Weight("model.layers.3.experts.down_proj", False, parts)
+    np.testing.assert_array_equal(found.values((2, 3, 4)), TABLE_VALUES.reshape(2, 3, 4))
+
+
+def test_what_the_reference_calls_a_weight() -> None:
+    dense = "model.embed_vision.patch_dense.weight"
+    assert dense in spellings("model.vision_embedder.patch_dense.weight")
+    projection = "model.embed_vision.multimodal_embedder.embedding_projection"
+    assert projection in spellings("model.embed_vision.embedding_projection")
+    experts = "model.layers.3.experts.down_proj"
+    assert spellings(experts)[:2] == (experts, "model.language_model.layers.3.experts.down_proj")
 
 
 def test_a_tied_table_comes_once_and_twice_where_the_head_reads_other_numbers() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cabochon.parity.components import limits
-from cabochon.parity.levels import Trial, halves
+from cabochon.parity.levels import Trial, halves, settled
 from cabochon.parity.measures import Threshold, difference
 from cabochon.parity.reference import Answer
 from cabochon.parity.routing import Heard, Routes, firm, undecided
@@ -49,9 +49,9 @@ def test_limits_are_measured_where_the_experts_are_the_same() -> None:
     own = {"p": answer(moved, routes(SURE, [0.5, 0.2495, 0.2505], SURE))}
     told = {"p": answer(exact, routes(SURE, CLOSE, SURE))}
     trial = halves("here", "f16", own, told)
-    assert trial.logits is not None and trial.noise is not None and trial.undecided is not None
+    assert trial.logits is not None and trial.undecided is not None
     assert trial.logits.relative == pytest.approx(2e-3)
-    assert trial.noise["p"] == pytest.approx(0.501), "of tokens that are generated, any may be such a one"
+    assert trial.experts
     plain = halves("here", "f16", {"p": answer(moved, None)}, {"p": answer(exact, None)})
     assert plain.logits is not None and plain.logits.relative == 0.1
     assert plain.undecided is None
@@ -76,6 +76,14 @@ def test_what_is_decided_is_held_to_the_limits() -> None:
     strict = Trial("here", "f32", LIMIT, LIMIT)
     assert not strict.admits(LIMIT, "p", difference(late, exact))
     assert limits([], []) == {}
+
+
+def test_generations_may_take_other_experts() -> None:
+    for experts in (True, False):
+        assert settled("f16", ["equal", "different"], experts) is experts
+    assert not settled("f16", ["equal", "different", "different"], True)
+    assert settled("f16+int8", ["different"], True)
+    assert not settled("f16", [], True)
 
 
 def test_a_model_without_routers_says_nothing() -> None:

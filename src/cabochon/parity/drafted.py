@@ -46,7 +46,8 @@ class Trial:
     """One way to run a package, and the arithmetic of the reference it is compared with.
 
     Without limits figures are reported and decide nothing. exact: also drafts and tokens must be equal. noise: by
-    prompt, how far the reference's own rounding moves a logit of the target; empty in f32.
+    prompt, how far the reference's own rounding moves a logit of the target; empty in f32. experts: rounding may choose
+    others, and then other tokens.
     """
 
     how: str
@@ -54,6 +55,7 @@ class Trial:
     limits: Limits | None
     exact: bool
     noise: Mapping[str, float]
+    experts: bool = False
 
 
 @dataclass(frozen=True)

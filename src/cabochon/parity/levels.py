@@ -45,7 +45,8 @@ class Trial:
 
     Without limits its figures are reported and decide nothing. noise: by prompt, how far the reference's own
     rounding moves a logit. None in f32: tokens must be equal. undecided: of a model with experts, by prompt, the
-    positions [S] that may be beyond the limits; None where all are held to them.
+    positions [S] that may be beyond the limits; None where all are held to them. experts: rounding may choose others,
+    and then other tokens.
     """
 
     how: str
@@ -54,6 +55,7 @@ class Trial:
     hidden: Threshold | None = None
     noise: Mapping[str, float] | None = None
     undecided: Mapping[str, np.ndarray] | None = None
+    experts: bool = False
 
     def admits(self, limit: Threshold, name: str, found: Difference) -> bool:
         """True where a prompt is within a limit, at every position that is held to it."""
@@ -65,7 +67,7 @@ class Trial:
     def mostly(self, limit: Threshold, found: Iterable[Difference]) -> bool:
         """True where at least half of all positions are within a limit, or all are held to it anyway."""
         within = [limit.within(each) for each in found]
-        return self.undecided is None or 2 * sum(map(np.sum, within)) >= sum(map(len, within))
+        return self.undecided is None or 2 * sum(int(x.sum()) for x in within) >= sum(map(len, within))
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,6 @@ def halves(how: str, arithmetic: str, own: Mapping[str, Answer], exact: Mapping[
     logits = {name: difference(own[name].logits, exact[name].logits) for name in own}
     noise = {name: found.relative * float(np.abs(exact[name].logits).max()) for name, found in logits.items()}
     free = _undecided(own, exact) if not arithmetic.endswith(INT8) else None
-    if free is not None:  # whatever was chosen in one prompt might be in another
-        noise = dict.fromkeys(noise, max(noise.values()))
     counts = {name: firmly(own[name], exact[name], free is not None) for name in own}
     kept = [(own[name], exact[name], n) for name, n in counts.items() if n]
     return Trial(
@@ -144,6 +144,7 @@ def halves(how: str, arithmetic: str, own: Mapping[str, Answer], exact: Mapping[
         twice((difference(a.hidden[:n], b.hidden[:n]) for a, b, n in kept), arithmetic),
         noise,
         free,
+        experts=any(a.routes for a in own.values()),
     )
 
 
@@ -173,14 +174,15 @@ def twice(noise: Iterable[Difference], arithmetic: str, over: str = "prompts") -
     )
 
 
-def settled(arithmetic: str, verdicts: Sequence[str]) -> bool:
-    """Whether generations in an arithmetic that rounds are those of the reference: none differs where it decides.
+def settled(arithmetic: str, verdicts: Sequence[str], experts: bool = False) -> bool:
+    """Whether generations in an arithmetic that rounds are those of the reference: none differs where it decides, but
+    for those of a model with experts, as rounding may choose other experts.
 
     Half of them are equal as well, but where inputs of kernels are rounded to int8: that is one more number for every
     32, and what it decides differently in 32 tokens of an untrained model is no fault.
     """
     equal = arithmetic.endswith(INT8) or 2 * verdicts.count("equal") >= len(verdicts)
-    return bool(verdicts) and "different" not in verdicts and equal
+    return bool(verdicts) and (experts or "different" not in verdicts) and equal
 
 
 def run(

@@ -58,8 +58,8 @@ class Check:
         elif how.runs:
             rough, exact = ({name: a.answer for name, a in answers[p].items()} for p in (own, "f32"))
             half = halved(answers[own].values(), self.recorded.taken, own)
-            noise = halves("", own, rough, exact).noise or {}
-            yield Trial(how.direct, own, half, False, noise), self.package
+            told = halves("", own, rough, exact)
+            yield Trial(how.direct, own, half, False, told.noise or {}, told.experts), self.package
         (widen_pair if self.pair else widen)(self.package, twin)
         yield Trial(how.twin, "f32", limits, True, {}), twin
         if not how.runs:
