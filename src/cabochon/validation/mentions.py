@@ -1,6 +1,6 @@
 """Every file that a file of the package names: in graphs, documents, IR and JSON alike."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -48,14 +48,11 @@ def _made(package: "Opened") -> Iterator[Mention]:
         if name.endswith(".xml"):
             yield Mention(name, PurePosixPath(name).parent.as_posix(), weights_of(name))
     for name, document in package.raw.items():
-        for at, key, value in _strings(document, ""):
-            if key in _YAML_KEYS:
-                yield Mention(f"{name}: {at}", ".", value)
+        for at, _, value in _strings(document, "", _YAML_KEYS.__contains__):
+            yield Mention(f"{name}: {at}", ".", value)
     for name in _JSON_FILES:
-        for at, key, value in _strings(package.json(name), ""):
-            if key.endswith("filename") and (
-                value or key != "config_filename"
-            ):  # "": no processor is to be opened
+        for at, key, value in _strings(package.json(name), "", lambda key: key.endswith("filename")):
+            if value or key != "config_filename":  # "": no processor is to be opened
                 yield Mention(f"{name}: {at}", ".", value)
     yield from _provenance(package)
     yield from _indexes(package)
@@ -98,15 +95,15 @@ def _indexes(package: "Opened") -> Iterator[Mention]:
             yield Mention(f"{index_path(graph.path)}: files.{name}", graph.folder().as_posix(), name)
 
 
-def _strings(value: Any, at: str) -> Iterator[tuple[str, str, str]]:
-    """Every text in nested data: its address, the key it stands under, the text."""
+def _strings(value: Any, at: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, str, str]]:
+    """Every text under a key that is `wanted` in nested data: its address, the key, the text."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            where = f"{at}.{key}" if at else str(key)
-            if isinstance(inner, str):
-                yield where, str(key), inner
-            else:
-                yield from _strings(inner, where)
+            if isinstance(inner, dict | list):
+                yield from _strings(inner, f"{at}.{key}" if at else str(key), wanted)
+            elif isinstance(inner, str) and wanted(str(key)):
+                yield f"{at}.{key}" if at else str(key), str(key), inner
     elif isinstance(value, list):
         for i, inner in enumerate(value):
-            yield from _strings(inner, f"{at}[{i}]")
+            if isinstance(inner, dict | list):
+                yield from _strings(inner, f"{at}[{i}]", wanted)

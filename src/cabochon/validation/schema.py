@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
@@ -87,21 +88,27 @@ def hashed(package: Opened) -> Iterator[Found]:
     Remedy: Remove the field.
     """
     for name, data in package.raw.items():
-        for at, key in _keys(data, ""):
-            if _HASH.search(key):
-                yield Found(f"{name}: {at}", f"the key {key!r}", "no hash, fingerprint or digest")
+        for at, key in _hashes(data, ""):
+            yield Found(f"{name}: {at}", f"the key {key!r}", "no hash, fingerprint or digest")
 
 
-def _keys(value: Any, at: str) -> Iterator[tuple[str, str]]:
-    """The address and name of each key that the specification gives; names that a document gives may be anything."""
+def _hashes(value: Any, at: str) -> Iterator[tuple[str, str]]:
+    """The address and name of each key that is called after a hash."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            where = f"{at}.{key}" if at else str(key)
-            yield where, str(key)
-            yield from _keys(inner, where)
+            if _is_hash(str(key)):
+                yield f"{at}.{key}" if at else str(key), str(key)
+            if isinstance(inner, dict | list | tuple):
+                yield from _hashes(inner, f"{at}.{key}" if at else str(key))
     elif isinstance(value, list | tuple):
         for i, inner in enumerate(value):
-            yield from _keys(inner, f"{at}[{i}]")
+            if isinstance(inner, dict | list | tuple):
+                yield from _hashes(inner, f"{at}[{i}]")
+
+
+@lru_cache(1000)  # a document has few names of keys, each many times
+def _is_hash(key: str) -> bool:
+    return _HASH.search(key) is not None
 
 
 @rule("SCH007", Severity.NOTE)
