@@ -105,6 +105,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown key": (config(attention_chunk=12), "audio_config", "did you mean 'attention_chunk_size'?"),
     "a key of the text model": (config(head_dim=8), "audio_config", "unknown key 'head_dim'"),
     "another encoder": (config(model_type="gemma3n_audio"), "model_type", "expected 'gemma4_audio'"),
+    "all of another": (
+        config(model_type="gemma4_unified_audio", audio_embed_dim=640),
+        "model_type",
+        "is 'gemma4_unified_audio'",
+    ),
     "another activation": (config(hidden_act="gelu"), "hidden_act", "expected 'silu'"),
     "a decoder": (config(is_encoder_decoder=True), "is_encoder_decoder", "expected False"),
     "no number": (config(hidden_size="32"), "hidden_size", "expected a whole number"),

@@ -1,14 +1,17 @@
+import json
 from typing import Any
 
 import pytest
 
-from cabochon.errors import ConfigError
+from cabochon.errors import ConfigError, UnsupportedError
+from cabochon.gemma4 import read_full_config
 from cabochon.gemma4.embedder_config import (
     AudioEmbedder,
     VisionEmbedder,
     read_audio_embedder,
     read_vision_embedder,
 )
+from packages import TINY
 
 VISION: dict[str, Any] = {
     "model_type": "gemma4_unified_vision",
@@ -37,6 +40,18 @@ def test_a_model_may_have_neither(raw: dict[str, Any]) -> None:
 
 WRONG = {
     "a tower": ("vision_config", {"model_type": "gemma4_vision"}, "model_type", "'gemma4_unified_vision'"),
+    "all of a tower": (
+        "vision_config",
+        {"model_type": "gemma4_vision", "num_hidden_layers": 2, "head_dim": 8},
+        "model_type",
+        "is 'gemma4_vision'",  # not a list of unknown keys
+    ),
+    "all of a conformer": (
+        "audio_config",
+        {"model_type": "gemma4_audio", "num_hidden_layers": 2},
+        "model_type",
+        "is 'gemma4_audio'",
+    ),
     "layers": ("vision_config", {"num_hidden_layers": 2}, "vision_config", "unknown key 'num_hidden_layers'"),
     "no side": ("vision_config", {"patch_size": 0}, "patch_size", "is 0"),
     "a side that is not the product": (
@@ -66,3 +81,12 @@ def test_what_is_wrong_is_an_error_with_its_address(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read({section: right | changed})
     assert caught.value.at.endswith(at) and message in caught.value.message
+
+
+@pytest.mark.parametrize("folder", ["unified", "target"])
+def test_a_whole_without_images_and_sound(folder: str) -> None:
+    """Neither family is told of towers."""
+    raw = json.loads((TINY / folder / "config.json").read_bytes())
+    with pytest.raises(UnsupportedError, match="takes neither images nor sound") as caught:
+        read_full_config(raw | {"vision_config": None, "audio_config": None})
+    assert "tower" not in str(caught.value)

@@ -80,6 +80,11 @@ def test_spellings_that_mean_the_same(changes: dict[str, Any]) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown key": (dict(pooling_kernel=3), "vision_config", "did you mean 'pooling_kernel_size'?"),
     "another tower": (dict(model_type="gemma4_unified_vision"), "model_type", "expected 'gemma4_vision'"),
+    "all of another": (
+        dict(model_type="gemma4_unified_vision", mm_embed_dim=8),
+        "model_type",
+        "is 'gemma4_unified",
+    ),
     "another activation": (dict(hidden_activation="silu"), "hidden_activation", "is 'silu'"),
     "biases": (dict(attention_bias=True), "attention_bias", "is True; expected False or None"),
     "another rotation": (dict(rope_parameters={"rope_type": "linear"}), "rope_type", "is 'linear'"),

@@ -75,3 +75,17 @@ def test_sizes_of_another_model_without_encoders() -> None:
     shorter = replace(own, audio=replace(own.audio, features=320))
     with pytest.raises(PackageError, match="is 640; expected 320"):
         require_fitting(sound("unified"), shorter)
+
+
+@pytest.mark.parametrize(("folder", "most"), [("unified", 128), ("target", 85)])
+def test_a_budget_beyond_the_positions(folder: str, most: int) -> None:
+    """A long picture may be one row of tokens; that is the checkpoint's fault, and said before anything is written."""
+    read, own = read_processors(TINY / folder), config(folder)
+    assert read.image is not None and own.vision is not None
+    assert own.vision.position_embedding_size // own.vision.pooling_kernel_size == most
+    wide = replace(read.image, patching=replace(read.image.patching, max_soft_tokens=most + 1))
+    with pytest.raises(PackageError, match=f"is {most + 1}; expected {most} at most") as raised:
+        require_fitting(replace(read, image=wide), own)
+    assert raised.value.at == "processor_config.json: image_processor.max_soft_tokens"
+    tight = replace(read.image, patching=replace(read.image.patching, max_soft_tokens=most))
+    require_fitting(replace(read, image=tight), own)

@@ -107,9 +107,9 @@ def read_audio_config(raw: Mapping[str, Any]) -> AudioConfig | None:
     if raw.get("audio_config") is None:
         return None
     audio = Section(raw, "config.json").section("audio_config")
-    audio.refuse_unknown(AUDIO_KEYS)
-    for key, (expected, why) in _FIXED.items():
+    for key, (expected, why) in _FIXED.items():  # the model_type first: another family has other keys
         audio.refuse_other(key, (expected,), why)
+    audio.refuse_unknown(AUDIO_KEYS)
     return _read(audio)
 
 

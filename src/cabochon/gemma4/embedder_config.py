@@ -67,8 +67,8 @@ def read_vision_embedder(raw: Mapping[str, Any]) -> VisionEmbedder | None:
     if raw.get("vision_config") is None:
         return None
     c = Section(raw, "config.json").section("vision_config")
-    c.refuse_unknown(VISION_EMBEDDER_KEYS)
     c.refuse_other("model_type", ("gemma4_unified_vision",), "the images of a gemma4_unified model")
+    c.refuse_unknown(VISION_EMBEDDER_KEYS)
     c.refuse_other("is_encoder_decoder", (False,), "it projects and nothing else")
     hidden = c.integer("mm_embed_dim")
     c.refuse_other("output_proj_dims", (hidden,), "mm_embed_dim numbers of a patch are projected")
@@ -87,8 +87,8 @@ def read_audio_embedder(raw: Mapping[str, Any]) -> AudioEmbedder | None:
     if raw.get("audio_config") is None:
         return None
     c = Section(raw, "config.json").section("audio_config")
-    c.refuse_unknown(AUDIO_EMBEDDER_KEYS)
     c.refuse_other("model_type", ("gemma4_unified_audio",), "the sound of a gemma4_unified model")
+    c.refuse_unknown(AUDIO_EMBEDDER_KEYS)
     c.refuse_other("is_encoder_decoder", (False,), "it projects and nothing else")
     samples = c.integer("audio_embed_dim")
     for key in ("hidden_size", "output_proj_dims", "audio_samples_per_token"):

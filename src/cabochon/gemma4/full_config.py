@@ -62,7 +62,7 @@ def read_full_config(raw: Mapping[str, Any]) -> FullConfig:
     vision, audio = read_towers(raw)
     if vision is None and audio is None:
         raise UnsupportedError(
-            "the model has neither a vision tower nor an audio tower; expected one of them for a full package",
+            "the model takes neither images nor sound; expected one of them for a full package",
             at="config.json: vision_config, audio_config",
             remedy="build a text package: leave --model full out",
         )

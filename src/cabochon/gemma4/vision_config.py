@@ -75,9 +75,9 @@ def read_vision_config(raw: Mapping[str, Any]) -> VisionConfig | None:
     if raw.get("vision_config") is None:
         return None
     c = Section(raw, "config.json").section("vision_config")
-    c.refuse_unknown(VISION_KEYS)
-    for key, (allowed, why) in _FIXED.items():
+    for key, (allowed, why) in _FIXED.items():  # the model_type first: another family has other keys
         c.refuse_other(key, allowed, why)
+    c.refuse_unknown(VISION_KEYS)
     config = VisionConfig(
         hidden=c.integer("hidden_size"),
         heads=c.integer("num_attention_heads"),

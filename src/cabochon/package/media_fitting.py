@@ -12,6 +12,7 @@ from cabochon.media.raw_frames import RawFrames
 __all__ = ["require_fitting"]
 
 _PIXELS = {True: "patches that are tokens", False: "patches for an encoder to pool"}
+_REMEDY = "take processor_config.json and the weights from one checkpoint"
 _SOUND = {True: "frames of samples", False: "a spectrogram"}
 
 
@@ -25,6 +26,7 @@ def require_fitting(given: Processors, config: FullConfig) -> None:
 
 
 def _patches(name: str, made: Patching, taken: VisionConfig | VisionEmbedder) -> None:
+    _positions(name, made, taken)
     if isinstance(taken, VisionConfig):
         for key in ("patch_size", "pooling_kernel_size"):
             _require(f"{name}.{key}", getattr(made, key), getattr(taken, key), "vision_config")
@@ -33,6 +35,18 @@ def _patches(name: str, made: Patching, taken: VisionConfig | VisionEmbedder) ->
     _require(
         f"{name}: patch_size times pooling_kernel_size", made.patch_size, taken.patch_size, "vision_config"
     )
+
+
+def _positions(name: str, made: Patching, taken: VisionConfig | VisionEmbedder) -> None:
+    """All tokens of a picture may stand in one row."""
+    most = taken.position_embedding_size // taken.pooling_kernel_size
+    if made.max_soft_tokens > most:
+        raise PackageError(
+            f"is {made.max_soft_tokens}; expected {most} at most: vision_config has "
+            f"{taken.position_embedding_size} positions, and a picture may be one row of tokens",
+            at=f"processor_config.json: {name}.max_soft_tokens",
+            remedy=_REMEDY,
+        )
 
 
 def _frames(made: LogMel | RawFrames, taken: AudioConfig | AudioEmbedder) -> None:
@@ -47,5 +61,5 @@ def _require(key: str, found: int | str, expected: int | str, of: str) -> None:
         raise PackageError(
             f"is {found}; expected {expected}, as {of} has it",
             at=f"processor_config.json: {key}",
-            remedy="take processor_config.json and the weights from one checkpoint",
+            remedy=_REMEDY,
         )
