@@ -14,7 +14,7 @@ from cabochon.packing import Packed, Scheme, pack
 __all__ = ["BITS", "Packing", "Part", "parts", "unfolded"]
 
 _AT_ONCE = 1 << 22  # numbers packed at once
-_ACROSS = 1 << 26  # numbers in memory at once where rows and columns change places
+_ACROSS = 1 << 25  # numbers in memory at once where rows and columns change places
 _WHOLE = 64  # rows packed at once are a multiple of it: whatever a row has, flat blocks end with them
 
 
@@ -53,16 +53,27 @@ class Packing:
 
     def codes(self) -> Iterator[np.ndarray]:
         """The codes, a few megabytes at a time. Scales and zero points are left for whoever asks next."""
-        scales, zero_points = list[np.ndarray](), list[np.ndarray]()
+        scales, zero_points, at = None, None, 0
         for slab in self._across() if self.across else self._along():
-            scales.append(slab.scales)
+            scales = self._joined(scales, slab.scales, at)
             if slab.zero_points is not None:
-                zero_points.append(slab.zero_points)
+                zero_points = self._joined(zero_points, slab.zero_points, at)
+            at += len(slab.scales)
             yield slab.codes
-        self._left["scales"] = np.concatenate(scales)
-        if zero_points:
-            points = np.concatenate(zero_points)
-            self._left["zero_points"] = _folded(points, self.scheme.bits) if self.across else points
+        assert scales is not None
+        self._left["scales"] = scales
+        if zero_points is not None:
+            self._left["zero_points"] = _folded(zero_points, self.scheme.bits) if self.across else zero_points
+
+    def _joined(self, whole: np.ndarray | None, some: np.ndarray, at: int) -> np.ndarray:
+        """`whole`, with `some` of its rows from row `at` on. It is made once: of large tables it has 200 MB."""
+        if whole is None:
+            (rows, columns), block = self.shape, self.scheme.block
+            flat = -(-rows * columns // block) if self.scheme.method == "nf4" else rows
+            length = self.scheme.blocks(columns) if self.across else flat
+            whole = np.empty((length, *some.shape[1:]), some.dtype)
+        whole[at : at + len(some)] = some
+        return whole
 
     def rest(self, what: str) -> np.ndarray:
         """The "scales" or the "zero_points" that the last pass left, or else those of a pass for them."""
@@ -90,23 +101,18 @@ class Packing:
     def _turned(self, values: np.ndarray, columns: slice) -> Slab:
         importance = None if self.importance is None else self.importance[columns]
         step, bits = max(_AT_ONCE // values.shape[1], 1), self.scheme.bits
-        packed = [
-            self._pack(values[start : start + step], importance) for start in range(0, len(values), step)
-        ]
-        codes = np.empty(values.T.shape, np.uint8)
-        for i, part in enumerate(packed):
-            whole = unfolded(part.codes.reshape(len(part.codes), -1), bits)[:, : values.shape[1]]
-            codes[:, i * step : i * step + len(whole)] = whole.T
+        codes, scales, points = np.empty(values.T.shape, np.uint8), list[np.ndarray](), list[np.ndarray]()
+        for start in range(0, len(values), step):
+            packed = self._pack(values[start : start + step], importance)
+            whole = unfolded(packed.codes.reshape(len(packed.codes), -1), bits)[:, : values.shape[1]]
+            codes[:, start : start + len(whole)] = whole.T
+            scales.append(packed.scales.T)
+            if packed.zero_points is not None:
+                points.append(unfolded(packed.zero_points, bits)[:, : packed.scales.shape[1]].T)
         if self.scheme.symmetric:
             codes ^= np.uint8(1 << bits - 1)  # two's complement
-        points = [
-            unfolded(part.zero_points, bits)[:, : part.scales.shape[1]]
-            for part in packed
-            if part.zero_points is not None
-        ]
-        scales = np.concatenate([part.scales for part in packed]).T
         return Slab(
-            _folded(codes, bits), np.ascontiguousarray(scales), np.concatenate(points).T if points else None
+            _folded(codes, bits), np.concatenate(scales, 1), np.concatenate(points, 1) if points else None
         )
 
     def _values(self) -> np.ndarray:
@@ -205,4 +211,6 @@ def _folded(codes: np.ndarray, bits: int) -> np.ndarray:
     if bits == 8:
         return flat
     flat = flat if flat.size % 2 == 0 else np.append(flat, np.uint8(0))
-    return flat[::2] | flat[1::2] << 4
+    folded = flat[1::2] << 4
+    folded |= flat[::2]
+    return folded
