@@ -508,7 +508,18 @@ def test_progress_is_told_every_byte(tmp_path, weights):
 
 # builds that do not end
 
-KILLED = """
+LOADED = """
+    # What a build imports, once for the processes that are forked, each of which would take two seconds for it.
+    import jinja2.sandbox, onnx_ir, onnxruntime, tokenizers
+    from cabochon.gemma4 import trace
+    from cabochon.metadata import annotate, folder, loop
+    from cabochon.package import text_package
+    from cabochon.validation import rules, validate
+    rules.load()
+"""
+KILLED = (
+    LOADED
+    + """
     import os, signal, sys
     import cabochon
     from cabochon import files
@@ -545,6 +556,7 @@ KILLED = """
         build(source, out, progress=Dying())
         os._exit(1)
 """
+)
 MOMENTS = ["start", "data", "documents", "check", "done", "synced", "rename", "after"]
 
 
@@ -602,7 +614,9 @@ def test_a_signal_from_outside(tmp_path, number, code):
     assert is_complete(build(SOURCE, out).path)
 
 
-LIMITED = """
+LIMITED = (
+    LOADED
+    + """
     import os, resource, signal, sys
     import cabochon
     from cabochon.package import build
@@ -619,6 +633,7 @@ LIMITED = """
             print(type(error).__name__, error.message, flush=True)
         os._exit(0)
 """
+)
 
 
 def test_a_file_that_may_not_grow_is_a_clean_error(tmp_path):
