@@ -83,7 +83,7 @@ def test_the_whole_passes(
     assert [v.level for v in evidence.verdicts] == [
         "processors", *levels, "L4 logits", "L4 hidden states", "L5 generation",
     ]  # fmt: skip
-    assert max(worst(package, f"l4_{name}.json") for name in (*there, "parity")) <= 2e-5
+    assert max(worst(package, f"l4_{name}.json") for name in (*there, "parity")) <= 5e-5
     ports = {row["port"] for row in document(package, "l4_embedding.json")["trials"][0]["prompts"]}
     assert ports == {"inputs_embeds", *["per_layer_inputs"] * (folder == "e4b")}
     generated = document(package, "l5_generation.json")
@@ -105,7 +105,7 @@ def test_text_and_its_drafter_pass(
     pair, assistant = shutil.copytree(packages(f"{folder}-pair"), tmp_path / "p"), OTHERS[folder].assistant
     evidence = check(pair / "target", TINY / folder, threads=1)
     assert evidence.passed, failures(evidence)
-    assert worst(pair / "target", "l4_parity.json") <= 2e-5
+    assert worst(pair / "target", "l4_parity.json") <= 5e-5
     evidence = check(pair, TINY / folder, assistant=DRAFTERS[assistant], threads=1)
     assert evidence.passed, failures(evidence)
     assert [v.level for v in evidence.verdicts] == [
