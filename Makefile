@@ -20,7 +20,7 @@ WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test mutations parity clients browser variants screenshot lint format bench wheel test-all-pythons clean
+.PHONY: help demo test mutations members parity clients browser variants screenshot lint format bench wheel test-all-pythons clean
 
 help:  ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: $(VENV)/ready-test  ## every test that needs no torch
 
 mutations: $(VENV)/ready-test  ## mistakes made on purpose in our formulas, each of which must show (ARGS=--write: docs/mutations.md)
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m mutations $(ARGS)
+
+members: $(VENV)/ready-test  ## every member of the family beside what transformers recorded (ARGS=--write: the table of the README)
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m members $(ARGS)
 
 parity: $(VENV)/ready-parity  ## the tests that compare with transformers, live, and those that run OpenVINO
 	@$(PYTEST) $(WORKERS) -m parity $(call marked,parity)

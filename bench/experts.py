@@ -49,13 +49,14 @@ def a4b(scale: float = 1.0) -> dict[str, Any]:
     return checkpoints._scaled(text, scale)
 
 
-def experts(work: Path, scale: float, _: int) -> Iterator[Row]:
-    """All rows; the checkpoint goes as soon as the package is there."""
-    config = a4b(scale)
-    source, package = building.checkpoint(config, work / "a4b"), work / "a4b-q4"
+def experts(work: Path, scale: float, _: int, given: Path | None = None) -> Iterator[Row]:
+    """All rows; a checkpoint that is made for them goes as soon as the package is there."""
+    config, package = a4b(scale), work / "a4b-q4"
+    source = given or building.checkpoint(config, work / "a4b")
     nbytes = sum(file.stat().st_size for file in source.glob("*.safetensors"))
     run = building.build(source, package, PRECISION)
-    shutil.rmtree(source)
+    if given is None:
+        shutil.rmtree(source)
     written = sum(file.stat().st_size for file in package.rglob("*") if file.is_file())
     yield Row(
         f"build {WHAT}",
@@ -131,9 +132,12 @@ def main() -> None:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="shrinks everything, to try the script out")
     parser.add_argument("--work", type=Path, help="a folder on the disk to measure (the current one)")
+    parser.add_argument(
+        "--source", type=Path, help="a checkpoint that `building.checkpoint(a4b(), ...)` made"
+    )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cabochon-bench-", dir=asked.work or Path.cwd()) as place:
-        for row in experts(Path(place), asked.scale, 1):
+        for row in experts(Path(place), asked.scale, 1, asked.source):
             print(row.line(), flush=True)
 
 
