@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cabochon.parity.components import limits
-from cabochon.parity.levels import Trial, halves, settled
+from cabochon.parity.levels import Disagreement, Generated, Trial, halves, settled
 from cabochon.parity.measures import Threshold, difference
 from cabochon.parity.reference import Answer
 from cabochon.parity.routing import Heard, Routes, firm, undecided
@@ -78,11 +78,20 @@ def test_what_is_decided_is_held_to_the_limits() -> None:
     assert limits([], []) == {}
 
 
+def generated(*others: int) -> Generated:
+    """Eight tokens, of which some are chosen otherwise after the reference's."""
+    apart = tuple(Disagreement(at, 1, 0, 2.0, 2.0) for at in others)
+    return Generated((1,) * 8 if others else (0,) * 8, (0,) * 8, apart, 0.1)
+
+
 def test_generations_may_take_other_experts() -> None:
+    same, other, wrong = generated(), generated(3, 6), generated(*range(7))
+    assert [one.agreement for one in (same, other, wrong)] == [1.0, 0.75, 0.125]
     for experts in (True, False):
-        assert settled("f16", ["equal", "different"], experts) is experts
-    assert not settled("f16", ["equal", "different", "different"], True)
-    assert settled("f16+int8", ["different"], True)
+        assert settled("f16", [same, other], experts) is experts
+    assert settled("f16", [other, other], True)
+    assert not settled("f16", [wrong, other], True)
+    assert settled("f16+int8", [wrong], True)
     assert not settled("f16", [], True)
 
 

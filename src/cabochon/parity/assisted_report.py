@@ -51,8 +51,8 @@ def _rate(total: Mapping[str, Any]) -> str:
 def _assisted_trial(trial: Trial, rows: Sequence[Row]) -> dict[str, Any]:
     found = [(row, row.answered) for row in rows if row.answered]
     made = [{**row.prompt.described(), **_answer(trial, answered)} for row, answered in found]
-    verdicts = [answered.plain.verdict for _, answered in found]
-    lenient = not verdicts or settled(trial.arithmetic, verdicts, trial.experts)
+    plain = [answered.plain for _, answered in found]
+    lenient = not plain or settled(trial.arithmetic, plain, trial.experts)
     totals = {name: summed(run(a) for _, a in found) for name, run in _RUNS.items()}
     head = {
         "how": trial.how,
