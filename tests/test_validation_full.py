@@ -13,7 +13,18 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from broken import Break, all_of, check, edit_document, edit_graph, edit_json, remove, workflow, write
+from broken import (
+    Break,
+    all_of,
+    check,
+    edit_bytes,
+    edit_document,
+    edit_graph,
+    edit_json,
+    remove,
+    workflow,
+    write,
+)
 from cabochon.checkpoint import Tensor
 from cabochon.dialects import TARGETS
 from cabochon.gemma4 import expected_shapes, trace_full
@@ -148,6 +159,26 @@ def attributes(name: str, *path: Any, **changes: Any) -> How:
     return edit_json(name, change)
 
 
+def card(old: str, new: str) -> How:
+    def change(text: bytes) -> bytes:
+        assert old.encode() in text, old
+        return text.replace(old.encode(), new.encode())
+
+    return edit_bytes("README.md", change)
+
+
+def recorded(*path: str, value: Any) -> How:
+    """Of provenance.json."""
+
+    def change(data: dict[str, Any]) -> None:
+        *outer, last = ("architecture_contracts", *path)
+        for key in outer:
+            data = data[key]
+        data[last] = value
+
+    return edit_json("provenance.json", change)
+
+
 def processor(section: str, **changes: Any) -> How:
     return edit_json("processor_config.json", lambda d: d[section].update(changes))
 
@@ -193,6 +224,11 @@ BREAKS = (
     of("other pooling", processor("image_processor", pooling_kernel_size=2), {"HON027", "HON028"}),
     of("another pooling in the graph", edit_graph(prop("cabochon.pooling_kernel_size", "2"), VISION), {"HON027"}),
     of("more bands", processor("feature_extractor", feature_size=128), {"HON027", "HON028"}),
+    of("other layers of an encoder in the card", card("`num_hidden_layers=2`", "`num_hidden_layers=3`"), {"HON007"}),
+    of("patches of the card", card("`patch_size=4`", "`patch_size=16`"), {"HON007"}),
+    of("no encoder in the card", card("| Audio encoder |", "| Audio, without an encoder |"), {"HON007"}),
+    of("another width of an encoder", recorded("audio", "hidden_size", value=64), {"HON001"}),
+    of("a model without encoders", recorded("vision", "encoder_free", value=True), {"HON001"}),
     of("a processor that is not understood", processor("image_processor", sharpen=1), {"HON027"}),
     of("a budget of tokens for one of patches", transform("image", "resize", max_patches=70), {"HON028"}),
     of("padding to another length", transform("image", "pad", target_length=70), {"HON028"}),
@@ -266,6 +302,16 @@ UNIFIED_BREAKS = tuple(without_encoders(*row) for row in (
         {"HON027"},
     ),
     ("another patch in config.json", described("vision_config", patch_size=16), {"HON027"}),
+    ("encoders in the card", card("| Vision, without an encoder |", "| Vision encoder |"), {"HON007"}),
+    ("shorter frames in the card", card("`samples_per_token=640`", "`samples_per_token=320`"), {"HON007"}),
+    ("fewer positions in the record", recorded("vision", "position_embedding_size", value=64), {"HON001"}),
+    ("an encoder in the record", recorded("audio", "encoder_free", value=False), {"HON001"}),
+    (
+        "images that are causal in the record",
+        recorded("vision", "bidirectional_in_sliding_layers", value=False),
+        {"HON001"},
+    ),
+    ("another vocabulary in config.json", described("text_config", vocab_size=513), {"HON010"}),
     ("fewer positions in config.json", described("vision_config", mm_posemb_size=64), {"HON027"}),
     ("shorter frames in config.json", described("audio_config", audio_embed_dim=320), {"HON027"}),
     ("encoders in config.json", described("vision_config", model_type="gemma4_vision"), {"HON027"}),

@@ -114,6 +114,8 @@ def verdict(**content: Any) -> How:
     return write("evidence/validation.json", json.dumps(record | content))
 
 
+MIXTURE = ("moe-full", "default", "f32")
+MIXED = "8 experts of width 32, 2 for each token, beside a dense MLP"
 ROW = {"name": "a", "passed": True}
 TRIAL = {"how": "x", "passed": True, "prompts": [ROW]}
 BF16 = ("tiny", "default", "bf16")
@@ -220,6 +222,17 @@ BREAKS = (
         {"HON007"},
         options=QUICK,
     ),
+    Break("another width in the card", card("width 96 in", "width 48 in"), {"HON007"}, options=QUICK),
+    Break(
+        "experts in the card",
+        card("disabled in this checkpoint (enable_moe_block=false); dense MLP", MIXED),
+        {"HON007"},
+        options=QUICK,
+    ),
+    Break("fewer experts in the card", card("8 experts", "7 experts"), {"HON007"}, MIXTURE, options=QUICK),
+    Break("experts in the record", contract("moe", MIXED), {"HON001"}, options=QUICK),
+    Break("no experts in the record", contract("moe", "disabled"), {"HON001"}, MIXTURE, options=QUICK),
+    Break("pictures in the record", contract("vision", {"hidden_size": 32}), {"HON001"}, options=QUICK),
     Break(
         "another type in the card", card("`float32` / `CPU", "`float16` / `CPU"), {"HON008"}, options=QUICK
     ),
@@ -243,14 +256,14 @@ BREAKS = (
         "more experts for a token",
         edit_document(lambda d: d["model"]["mixture_of_experts"].update(experts_per_token=4)),
         {"HON034"},
-        ("moe-full", "default", "f32"),
+        MIXTURE,
         options=DOCUMENT,
     ),
     Break(
         "no word of the experts",
         edit_document(lambda d: d["model"].pop("mixture_of_experts")),
         {"HON034"},
-        ("moe-full", "default", "f32"),
+        MIXTURE,
         options=DOCUMENT,
     ),
     Break(

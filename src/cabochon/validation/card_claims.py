@@ -1,12 +1,14 @@
 """The rules on README.md: what the card says of the graph."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabochon.dialects import TARGETS
 from cabochon.evidence import activations
 from cabochon.validation.blocks import blocked
+from cabochon.validation.encoder_claims import encoder_rows, experts
 from cabochon.validation.facts import Decoded
 from cabochon.validation.findings import Severity
 from cabochon.validation.opened import DRAFTER, Opened
@@ -25,7 +27,7 @@ def card_geometry(package: Opened) -> Iterator[Found]:
     """
     rows = table(package.text(CARD) or "")
     for found in facts(package):
-        for contract, expected in spoken(found).items():
+        for contract, expected in (spoken(package, found) | encoder_rows(package)).items():
             if contract in rows and (
                 missing := [part for part in expected if not _says(rows[contract], part)]
             ):
@@ -48,10 +50,11 @@ def _says(text: str, part: str) -> bool:
     )
 
 
-def spoken(found: Decoded) -> dict[str, list[str]]:
-    """What each row of the card's table must contain."""
+def spoken(package: Opened, found: Decoded) -> dict[str, list[str]]:
+    """What each row of the card's table must contain that speaks of the decoder."""
     config = found.config
     assert config is not None
+    widths = Counter(layer.intermediate for layer in config.layers)
     sizes, heads = found.by_kind(3), found.by_kind(1)
     most = sorted(found.attentions.items(), key=lambda item: (-item[1], item[0]))
     attentions = ", ".join(f"{name} × {count}" for name, count in most)
@@ -70,6 +73,8 @@ def spoken(found: Decoded) -> dict[str, list[str]]:
             *([f"num_kv_shared_layers={borrowers}"] if borrowers else []),
         ],
         "Per-layer input": [f"hidden_size_per_layer_input={config.per_layer_input}"],
+        "MLP": [f"{width} in {count} layers" for width, count in widths.items()],
+        "MoE": [experts(package, config)],
         "Logits": [
             f"soft-capped at {config.softcap}" if config.softcap else "not capped",
             "tied" if config.tied else "own",

@@ -10,6 +10,7 @@ from cabochon.evidence import activations
 from cabochon.gemma4.drafter_names import ORDERING
 from cabochon.recipes.cast import TYPES
 from cabochon.sums import SUMS
+from cabochon.validation.encoder_claims import encoders, experts
 from cabochon.validation.facts import Decoded, parts
 from cabochon.validation.findings import Severity
 from cabochon.validation.graph import Graph
@@ -51,7 +52,12 @@ def provenance_geometry(package: Opened) -> Iterator[Found]:
     """
     said = inside(package.json(PROVENANCE), "architecture_contracts")
     for found in facts(package):
-        yield from differing(f"{PROVENANCE}: architecture_contracts", said, geometry(found))
+        at = f"{PROVENANCE}: architecture_contracts"
+        assert found.config is not None
+        yield from differing(at, said, geometry(found) | {"moe": experts(package, found.config)})
+        for name, real in encoders(package).items():
+            yield from differing(f"{at}.{name}", inside(said, name), real)
+            yield from differing(at, said, {} if real else {name: NOTHING})
 
 
 def geometry(found: Decoded) -> dict[str, Any]:

@@ -16,10 +16,12 @@ from cabochon.validation.statements import NOTHING, VARIES, differing, documents
 
 __all__: list[str] = []
 
+CONFIG = "config.json"
+
 
 @rule("HON010", Severity.ERROR, ("document", "graphs"))
 def limits_differ(package: Opened) -> Iterator[Found]:
-    """The document's model has other limits than the graph and config.json.
+    """The limits of the model are not the same in the document, the graph and config.json.
 
     Causes: a placeholder; numbers of another model; the tokenizer's number of tokens taken for the model's.
     Remedy: vocab_size is the last dimension of the logits, max_sequence_length is max_position_embeddings.
@@ -29,6 +31,10 @@ def limits_differ(package: Opened) -> Iterator[Found]:
             "vocab_size": found.vocabulary,
             "max_sequence_length": package.config.max_positions if package.config else None,
         }
+        if package.config and found.vocabulary not in (None, package.config.vocab):
+            yield Found(
+                f"{CONFIG}: vocab_size", str(package.config.vocab), f"{found.vocabulary}, as the graph has it"
+            )
         for name, document in documents(package):
             for key, expected in real.items():
                 said = getattr(document.model, key, None)
