@@ -186,6 +186,11 @@ def test_what_a_package_says_of_its_experts(packages: Packages) -> None:
     assert text in json.dumps(provenance) and text in (package / "README.md").read_text()
     dense = packages("tiny-full", "default")
     assert "mixture_of_experts" not in (dense / "inference_metadata.yaml").read_text()
+    status = (
+        "How experts are weighed: `mixture_of_experts` has no key for a scale of each, `per_expert_scale`"
+    )
+    assert status in (package / "METADATA_STATUS.md").read_text()
+    assert "xperts" not in (dense / "METADATA_STATUS.md").read_text()
 
 
 def test_the_config() -> None:

@@ -88,3 +88,11 @@ def test_one_head_size_is_no_reason_to_speak_of_two():
     config.pop("per_layer_config", None)
     text = said(annotated(decoder(config)))
     assert "model.attention: the ports say heads and head size." in text
+
+
+def test_of_experts_it_is_said_what_has_no_key():
+    text = said(annotated(decoder(checkpoints.tiny_config("moe"))))
+    assert "`per_expert_scale`, which shares are multiplied by once they add up to one" in text.replace(
+        "\n# ", " "
+    )
+    assert "per_expert_scale" not in said(annotated(decoder()))

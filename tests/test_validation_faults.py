@@ -203,5 +203,8 @@ BUILDS = [(s, t.name, p) for s in SOURCES for t in TARGETS.values() for p in sor
 @pytest.mark.parametrize("source, target, precision", BUILDS)
 def test_a_good_package_is_found_good(source: str, target: str, precision: str, packages: Packages) -> None:
     verdict = validate(packages(source, target, precision), quick=True)
-    assert {f.code for f in verdict.findings} == KNOWN.get((target, precision), set()), verdict.findings
+    loops = {"RUN003"} if (source, target) == ("moe", "webgpu") else set()  # over experts, on the CPU
+    assert {f.code for f in verdict.findings} == KNOWN.get((target, precision), set()) | loops, (
+        verdict.findings
+    )
     assert verdict.passed

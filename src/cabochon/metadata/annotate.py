@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from cabochon.gemma4.config import SLIDING
 from cabochon.metadata.decoder import Cache, Decoder, Kind
 from cabochon.metadata.document import Document, Group, Workflow
+from cabochon.metadata.experts import UNSAID
 from cabochon.metadata.weights import quantization_note
 
 __all__ = ["Comments", "comments"]
@@ -61,6 +62,8 @@ def _omissions(document: Document, decoder: Decoder) -> Iterator[str]:
 def _facts(document: Document, decoder: Decoder) -> Iterator[tuple[Path, tuple[str, ...]]]:
     if document.model is not None:
         yield ("model",), ("max_position_embeddings of config.json; the last dimension of logits.",)
+        if document.model.mixture_of_experts is not None:
+            yield ("model", "mixture_of_experts"), (f"Not said here: {UNSAID}",)
     if document.quantization is not None:
         yield ("quantization",), quantization_note(document.quantization)
     if document.package is not None and decoder.vocabulary is not None:

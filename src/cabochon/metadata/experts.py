@@ -3,7 +3,13 @@
 from cabochon.gemma4.config import TextConfig
 from cabochon.metadata.document import MixtureOfExperts, Router
 
-__all__ = ["mixture_of_experts"]
+__all__ = ["UNSAID", "mixture_of_experts"]
+
+UNSAID = (
+    "how experts are weighed: `mixture_of_experts` has no key for a scale of each, `per_expert_scale`, which shares "
+    "are multiplied by once they add up to one; nor for the router's input, the residual normed and scaled, which is "
+    "not what the experts read. The graph does both."
+)
 
 
 def mixture_of_experts(config: TextConfig) -> MixtureOfExperts | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
+from cabochon.metadata.experts import UNSAID
 from cabochon.metadata.full import Full
 from cabochon.metadata.full_notes import unsaid
 from cabochon.package.genai_full import PROCESSORS
@@ -30,6 +31,8 @@ def full_status(full: Full, processors: Collection[str]) -> str:
 
 def _unsaid(full: Full) -> Iterator[str]:
     yield from map(_sentence, unsaid(full))
+    if full.decoder.config.experts is not None:
+        yield _sentence(UNSAID)
     if full.quantized:
         yield BLOCKS
 
