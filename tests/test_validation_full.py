@@ -159,6 +159,11 @@ def attributes(name: str, *path: Any, **changes: Any) -> How:
     return edit_json(name, change)
 
 
+def kind(name: str, operation: str) -> How:
+    """An operation of another kind, with the same attributes."""
+    return edit_bytes(name, lambda text: text.replace(f'"{operation}"'.encode(), b'"Another"'))
+
+
 def card(old: str, new: str) -> How:
     def change(text: bytes) -> bytes:
         assert old.encode() in text, old
@@ -333,6 +338,8 @@ UNIFIED_BREAKS = tuple(without_encoders(*row) for row in (
         program("audio", lambda d: d["outputs"][0]["contract"]["shape"].__setitem__(2, 320)),
         {"HON028"},
     ),
+    ("no frames for another runtime", kind("audio_feature_extraction.json", "Gemma4Audio"), {"HON028"}),
+    ("no patches for another runtime", kind("image_processor.json", "Gemma4ImageTransform"), {"HON028"}),
     ("what nothing makes", program("image", lambda d: d["outputs"][0].update(source="image.tile")), {"HON028"}),
     (
         "shorter frames for another runtime",

@@ -208,11 +208,17 @@ def _audio_attributes(said: Said) -> dict[str, Said]:
 
 
 def _operations(name: str, data: Any, real: Mapping[str, Said]) -> Iterator[Found]:
-    """The attributes of every operation of these kinds in a processor file of onnxruntime-genai."""
+    """The attributes of every operation of these kinds in a processor file of onnxruntime-genai, and that the one is
+    there which prepares the medium."""
+    kinds: set[str] = set()
     for at, operation in _walk(data, ""):
         kind = operation.get("type")
         if isinstance(kind, str) and kind in real:
+            kinds.add(kind)
             yield from differing(f"{name}: {at}.attrs", operation.get("attrs"), real[kind])
+    needed = {kind for kind, values in real.items() if NOTHING not in values.values()}
+    if data is not None and (missing := needed - kinds):
+        yield Found(name, f"no {' '.join(missing)}", f"one, as {PROCESSOR} has it")
 
 
 def _walk(data: Any, at: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
