@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 
 import cabochon
 from cabochon.demo import MINIATURE
+from forking import programs
 from packages import TINY
 
 README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
@@ -38,16 +40,14 @@ FAILING = {"cabochon parity e2b --known": "no published answers"}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("readme")
     (place / "config.json").write_bytes((MINIATURE / "target" / "config.json").read_bytes())
     Image.new("RGB", (40, 30), "teal").save(place / "photo.png")
     (place / "text.txt").write_text("In the beginning God created the heaven and the earth. " * 40)
-    program = place / "bin" / "cabochon"
-    program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nfrom cabochon.cli import main\nmain()\n")
-    program.chmod(0o755)
-    return place
+    (place / "bin").mkdir()
+    with programs(place / "bin"):
+        yield place
 
 
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
