@@ -297,7 +297,7 @@ def test_the_docs_say_what_targets_have(target: Target) -> None:
 
 def test_the_docs_have_every_address() -> None:
     found = dict[str, set[str]]()
-    for name in ("e2b", "26b-a4b", "e2b-assistant", "31b-assistant"):
+    for name in ("e2b", "12b", "26b-a4b", "e2b-assistant", "31b-assistant"):
         config = open_config(Path(__file__).parent / "data" / "geometries" / f"{name}.json")
         for offer in offers(config):
             for one in addresses(offer.tensors, offer.kind.component):
