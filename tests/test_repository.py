@@ -148,7 +148,7 @@ def test_the_two_commands_stand_at_the_top_of_the_readme() -> None:
 
 def test_continuous_integration_runs_everything() -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    steps = {"lint", "test", "mutations", "parity", "clients", "browser", "variants", "demo"}
+    steps = {"lint", "test", "mutations", "members", "parity", "clients", "browser", "variants", "demo"}
     assert set(re.findall(r"^step (\w+)(?: &)?$", script, re.MULTILINE)) == steps
     assert len(re.findall(r"^step \w+ &$", script, re.MULTILINE)) == len(
         re.findall(r"^wait ", script, re.MULTILINE)
