@@ -186,8 +186,8 @@ class Truth:
 
 
 def picture(truth: Truth, columns: int, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A random image of so many patches: pixels [P, 3·p·p] from 0 to 1, places [P, 2]. Those of the unified model are as
-    large as what others pool."""
+    """A random image of so many patches: pixels [P, 3·p·p] from 0 to 1, places [P, 2]. Those of the unified model are
+    as large as what others pool."""
     vision = truth.raw["vision_config"]
     unified = vision["model_type"] == "gemma4_unified_vision"
     size = 3 * (vision["patch_size"] * (vision["pooling_kernel_size"] if unified else 1)) ** 2
