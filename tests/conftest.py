@@ -23,8 +23,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 FIRST = {
     "test_readme.py", "test_wheel.py", "test_parity_full.py", "test_parity_drafters.py", "test_parity_ranges.py",
     "test_parity_checking.py", "test_parity_family.py", "test_package_build.py", "test_package_pair.py",
-    "test_package_full_package.py", "test_bench.py", "test_dialects_row_tables.py", "test_demo.py", "test_full_mutations.py",
-    "test_calibration_calibrate.py", "test_evaluation_recording.py",
+    "test_package_full_package.py", "test_bench.py", "test_dialects_row_tables.py", "test_demo.py",
+    "test_full_mutations.py", "test_calibration_calibrate.py", "test_evaluation_recording.py",
 }  # fmt: skip
 
 

@@ -195,5 +195,7 @@ def test_types_are_worked_out_where_the_graph_does_not_state_them(packages: Pack
     del proto.graph.value_info[:]
     bare = Graph(stated.root, stated.path, proto, stated.ports)
     assert element_types(bare) == element_types(stated)
-    assert element_types(bare) is element_types(bare), "worked out once, whatever number of weights ask for it"
+    assert element_types(bare) is element_types(bare), (
+        "worked out once, whatever number of weights ask for it"
+    )
     assert len(typed(bare)) == len(proto.graph.node)
