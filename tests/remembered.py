@@ -6,6 +6,8 @@ bytes. Child processes know nothing of this.
 """
 
 import hashlib
+import sys
+import typing
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache, wraps
@@ -25,6 +27,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(opened, "read_graph", _read_graph)
     patch.setattr(schema, "_first_difference", _of_first(schema._first_difference))
     patch.setattr(schema, "identity", _of_objects(schema.identity))
+    if sys.version_info < (3, 12):  # which remembers by itself what a protocol asks for; onnx_ir has many
+        patch.setattr(typing, "_get_protocol_attrs", cache(vars(typing)["_get_protocol_attrs"]))
 
 
 def forget(patch: pytest.MonkeyPatch) -> None:
