@@ -8,7 +8,7 @@ line, and those of the wheel, do.
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,7 +73,7 @@ with socket.socket(socket.AF_UNIX) as listening:
 
 
 @contextmanager
-def programs(folder: Path) -> Iterator[None]:
+def programs(folder: Path) -> Generator[None]:
     """Make `folder`/cabochon, which works until the block ends."""
     with TemporaryDirectory() as place:  # the address of a socket is short
         address, program = f"{place}/socket", folder / "cabochon"
