@@ -158,7 +158,7 @@ def test_plan_of_a_pair() -> None:
     assert "Text package, in a pair:" in text
     assert "Full package (--model full), in a pair:" in text
     assert re.search(r"^on disk, default +decoder +embedding +vision +audio +drafter +documents$", text, re.M)
-    assert re.search(r"^f32 +7\.46 GB +11\.1 GB +681 MB +1\.24 GB +314 MB +66 MB$", text, re.M)
+    assert re.search(r"^f32 +7\.46 GB +11\.1 GB +681 MB +1\.24 GB +314 MB +66\.3 MB$", text, re.M)
     assert "onnxruntime-web 1.30.0 has no kernels of Loop" in text
     assert "webgpu but f32/bf16/NF4: the adapter must offer the feature shader-f16" in text
     assert "onnx-standard NF4: target 'onnx-standard' cannot carry weights in 'nf4'" in text
