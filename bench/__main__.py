@@ -9,6 +9,7 @@ from pathlib import Path
 from bench import (
     building,
     checkpoints,
+    experts,
     installing,
     kernels,
     media,
@@ -21,7 +22,7 @@ from bench import (
 )
 from bench.table import Row, failed, markdown, write_into
 
-LARGE = ("full", "media", "quantized")  # parts that need E2B at full size
+LARGE = ("full", "media", "quantized", "experts")  # parts that need checkpoints of real size
 Part = Callable[[Path, float, int], Iterable[Row]]
 
 
@@ -133,6 +134,7 @@ PARTS: dict[str, Part] = {
     "full": _full,
     "media": _media,
     "quantized": quantized.quantized,
+    "experts": experts.experts,
 }
 
 if __name__ == "__main__":

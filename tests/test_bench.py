@@ -23,7 +23,7 @@ from pairs import Pairs
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import __main__ as bench_main
-from bench import building, checkpoints, installing, running, speculation, validation, watch
+from bench import building, checkpoints, experts, installing, running, speculation, validation, watch
 from bench.table import END, START, Row, markdown, write_into
 
 
@@ -45,6 +45,27 @@ def test_geometries_have_the_sizes_their_names_promise() -> None:
     )
     assert {k: layers[k] for k in kept} == {k: checkpoints.e2b()["text_config"][k] for k in kept}
     assert gigabytes(checkpoints.medium(0.1)) < 0.4
+
+
+def test_a_mixture_of_two_fifths_of_its_layers() -> None:
+    text = experts.a4b()
+    assert (text["num_hidden_layers"], text["num_experts"], text["top_k_experts"]) == (12, 128, 8)
+    assert sum(2 * slot.elements for slot in layout(text)) / 1e9 == pytest.approx(21.1, abs=0.05)
+    assert experts.a4b(0.01)["num_experts"] == 8
+
+
+def test_look_ups_in_experts_are_counted() -> None:
+    """Not those in the table of tokens, and each once, though two events speak of it."""
+    codes = "GatherBlockQuantized"
+    names = (
+        "layers.3.n7_kernel_time",
+        "layers.3.n7_fence_before",
+        "n1_kernel_time",
+        "layers.4.n2_kernel_time",
+    )
+    events = [{"name": name, "args": {"op_name": codes}} for name in names]
+    events += [{"name": "layers.3.n9_kernel_time", "args": {"op_name": "MatMulNBits"}}, {"name": "model_run"}]
+    assert experts.looked_up(events) == 2
 
 
 def speaking(name: str) -> dict[str, Any]:
