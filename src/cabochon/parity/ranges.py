@@ -1,7 +1,8 @@
 """The f16 range report: the largest magnitude each value of a graph takes, against the largest finite f16.
 
 A run on a CPU cannot show an overflow: onnxruntime keeps f16 intermediates in f32 there. So the f32 twin is
-run with a maximum taken of every value, and the report names each one that f16 could not hold.
+run with a maximum taken of every value, and the report names each one that f16 could not hold. What stands in bodies of
+loops is not seen: what goes in and what comes out is.
 """
 
 import tempfile
@@ -25,8 +26,9 @@ PREFIX = "largest/"
 Fed = Callable[[Subject], Iterable[tuple[str, Mapping[str, np.ndarray]]]]
 """Runs a subject: prompts by name, and what it said of each."""
 HOW = (
-    "f32 twin on onnxruntime CPU with Abs and ReduceMax on every value. Parity on a CPU cannot show an "
-    "overflow: onnxruntime keeps f16 intermediates in f32 there. Values inside fused kernels are not seen."
+    "f32 twin on onnxruntime CPU with Abs and ReduceMax on every value of the graph. Parity on a CPU cannot show an "
+    "overflow: onnxruntime keeps f16 intermediates in f32 there. Values inside fused kernels and inside loops "
+    "(experts, attention of encoders) are not seen."
 )
 
 
