@@ -640,6 +640,7 @@ def test_a_file_that_may_not_grow_is_a_clean_error(tmp_path):
     limits = ["0", "4097", "500000"]
     command = [
         sys.executable,
+        "-Wignore::DeprecationWarning",  # of forks beside threads, which libraries have started
         "-c",
         textwrap.dedent(LIMITED),
         str(SOURCE),
