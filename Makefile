@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 EXTRAS  = $(BIN)/python -c 'import sys, tomllib; from pathlib import Path; \
   known = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]; \
   print(*(line for name in sys.argv[1:] for line in known[name]), sep="\n")'
-SETUP  := pyproject.toml constraints.txt setup.py src/cabochon/packing/kernel.c
+SETUP  := pyproject.toml constraints.txt setup.py src/cabochon/packing/kernel.c src/cabochon/recipes/cast.c
 # What Python and pytest compile is kept: half of the time in which tests are collected, and 0.2 s of every child process.
 export PYTHONDONTWRITEBYTECODE :=
 # But pip compiles nothing: of its minute and a half most would go into modules that nobody imports.

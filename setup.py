@@ -6,11 +6,14 @@ from setuptools import Extension, setup
 
 # The same bytes as numpy's: no fused multiply-add, no wider intermediate results. The last two change no result.
 EXACT = ["-O3", "-std=gnu11", "-fno-fast-math", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-KERNEL = Extension(
-    "cabochon.packing.kernel_c",
-    ["src/cabochon/packing/kernel.c"],
-    extra_compile_args=["/O2", "/fp:precise"] if os.name == "nt" else EXACT,
-    optional=True,  # without it packing runs in numpy
-)
+ARGUMENTS = ["/O2", "/fp:precise"] if os.name == "nt" else EXACT
+COMPILED = ("packing/kernel", "recipes/cast")
 
-setup(ext_modules=[KERNEL])
+
+def extension(name: str) -> Extension:
+    """`name_c` beside its source. Without it numpy does the same."""
+    made, source = f"cabochon.{name.replace('/', '.')}_c", f"src/cabochon/{name}.c"
+    return Extension(made, [source], extra_compile_args=ARGUMENTS, optional=True)
+
+
+setup(ext_modules=[extension(name) for name in COMPILED])

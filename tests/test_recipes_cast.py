@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import dataclass
 from itertools import permutations, product
 
@@ -6,10 +7,22 @@ import numpy as np
 import pytest
 
 from cabochon.errors import TensorError
+from cabochon.recipes import cast_kernel
 from cabochon.recipes.cast import bound_blocks, cast_blocks
 
 TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 PATTERNS = np.arange(1 << 16, dtype=np.uint16)
+
+
+@pytest.fixture(autouse=True, params=["compiled", "numpy"])
+def path(request, monkeypatch):
+    """Everything holds of both paths."""
+    if request.param == "numpy":
+        monkeypatch.setattr(cast_kernel, "loaded", lambda: None)
+    elif shutil.which("cc") is None and cast_kernel.loaded() is None:
+        pytest.skip("no C compiler on this machine")
+    else:
+        assert cast_kernel.loaded() is not None
 
 
 @dataclass

@@ -1,11 +1,12 @@
 """The compiled path: kernel.c, built with the package where there is a C compiler, called outside of Python's lock."""
 
 import ctypes
-import sysconfig
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+
+from cabochon.compiled import library
 
 from .nf4 import BETWEEN
 from .scheme import Scheme
@@ -16,7 +17,6 @@ __all__ = ["TYPES", "blocks", "loaded", "nf4"]
 TYPES = {"bfloat16": 0, "float16": 1, "float32": 2}
 _INT, _LONG, _FLOAT, _ARRAY = ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 _FUNCTIONS = {
-    # the number at the end changes with the arguments: what was built from other sources is not found
     "cabochon_blocks_1": [_ARRAY, _INT, _LONG, _LONG, *[_INT] * 4, _ARRAY, _INT, _FLOAT, *[_ARRAY] * 4],
     "cabochon_nf4_1": [_ARRAY, _INT, _LONG, _INT, _INT, _ARRAY, _FLOAT, _ARRAY, _ARRAY],
 }
@@ -24,16 +24,8 @@ _FUNCTIONS = {
 
 @cache
 def loaded() -> ctypes.CDLL | None:
-    """The functions of kernel.c; None where it was not built, or not from these sources."""
-    built = Path(__file__).with_name("kernel_c" + str(sysconfig.get_config_var("EXT_SUFFIX")))
-    try:
-        found = ctypes.CDLL(str(built))
-        for name, arguments in _FUNCTIONS.items():
-            getattr(found, name).argtypes = arguments
-            getattr(found, name).restype = ctypes.c_int32
-    except (OSError, AttributeError):
-        return None
-    return found
+    """The functions of kernel.c; None where it was not built, or not from this source."""
+    return library(Path(__file__).with_name("kernel.c"), _FUNCTIONS)
 
 
 def blocks(
