@@ -44,7 +44,7 @@ def _inferred(node: ir.Node, opsets: Mapping[str, int]) -> list[Known | None]:
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
     proto.input.extend("" if v is None else f"i{k}" for k, v in enumerate(node.inputs))
     proto.output.extend(f"o{k}" for k in range(len(node.outputs)))
-    proto.attribute.extend(ir.to_proto(a) for a in node.attributes.values())
+    proto.attribute.extend(ir.serde.serialize_attribute(a) for a in node.attributes.values())
     types, data = {}, {}
     for name, value in zip(proto.input, node.inputs, strict=True):
         if value is None or value.type is None:

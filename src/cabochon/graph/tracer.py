@@ -127,7 +127,7 @@ class Tracer:
             array = array.astype(like.dtype.numpy())
         key = (array.dtype.str, array.dtype.name, array.shape, array.tobytes())
         if key not in self._constants:
-            self._constants[key] = self.initializer(ir.tensor(array, name=f"constant_{len(self._constants)}"))
+            self._constants[key] = self.initializer(ir.Tensor(array, name=f"constant_{len(self._constants)}"))
         return self._constants[key]
 
     # nodes
@@ -172,7 +172,7 @@ class Tracer:
             domain,
             op,
             [v if v is None or isinstance(v, ir.Value) else self._operand(v, like) for v in inputs],
-            attributes=ir.convenience.convert_attributes(attributes),
+            attributes=[_attribute(key, value) for key, value in attributes.items()],
             outputs=[Value(self, name=name if outputs == 1 else f"{name}.{k}") for k in range(outputs)],
             name=name,
         )
@@ -227,6 +227,12 @@ class Tracer:
         model = ir.Model(self.graph, ir_version=11, producer_name="cabochon")
         model.metadata_props.update(properties)
         return model
+
+
+def _attribute(name: str, value: Any) -> ir.Attr:
+    """onnx_ir looks for graphs and tensors in a sequence before it looks for numbers: that takes the longest."""
+    whole = isinstance(value, list | tuple) and value and all(isinstance(number, int) for number in value)
+    return ir.convenience.convert_attribute(name, value, ir.AttributeType.INTS if whole else None)
 
 
 def _dtype(dtype: str | ir.DataType) -> ir.DataType:

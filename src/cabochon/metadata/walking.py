@@ -1,6 +1,7 @@
 """Every part of a document with its path: to look at, to change, and as plain data."""
 
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -19,29 +20,29 @@ def key_of(part: type[Part], field: str) -> str:
 
 def parts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Part]]:
     """Every part that is written in a document, itself first."""
-    if _is_part(type(value)):
-        yield path, value
-    for key, child in _children(value):
-        if type(child) not in _SCALARS:
-            yield from parts(child, (*path, key))
+    left = [(path, value)]
+    while left:
+        here, found = left.pop()
+        if _is_part(type(found)):
+            yield here, found
+        inside = [((*here, key), child) for key, child in _children(found) if type(child) not in _SCALARS]
+        left += reversed(inside)
 
 
-def _children(value: Any) -> Iterator[tuple[str | int, Any]]:
+def _children(value: Any) -> Iterable[tuple[str | int, Any]]:
     if _is_part(type(value)):
         keys = _keys(type(value))
-        for field in _written(value):
-            yield keys[field], getattr(value, field)
-    elif isinstance(value, dict):
-        yield from value.items()
-    elif isinstance(value, tuple):
-        yield from enumerate(value)
+        return [(keys[field], child) for field, child in _written(value)]
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, tuple) else ()
 
 
-def _written(part: Part) -> list[str]:
-    """The fields that are written: those that were set, and the tag of an alternative always."""
-    said = part.model_fields_set
-    known = [name for name in _keys(type(part)) if name in said or name in ALWAYS]
-    return [name for name in known if getattr(part, name) is not None]
+def _written(part: Part) -> list[tuple[str, Any]]:
+    """The fields that are written and what they hold: those that were set, and the tag of an alternative always."""
+    said, held = part.model_fields_set | ALWAYS, vars(part)
+    known = [(name, held[name]) for name in _keys(type(part)) if name in said]
+    return [(name, value) for name, value in known if value is not None]
 
 
 @cache
@@ -57,17 +58,19 @@ def _keys(part: type[Part]) -> Mapping[str, str]:
 
 
 def changed(value: Any, change: Callable[[Path, Part], Any], path: Path = ()) -> Any:
-    """A copy in which every part, the innermost first, is what `change` makes of it."""
+    """The value with every part, the innermost first, as `change` makes it; itself where nothing is changed."""
     if type(value) in _SCALARS:
         return value
     if isinstance(value, dict):
-        return {key: changed(child, change, (*path, key)) for key, child in value.items()}
+        new = {key: changed(child, change, (*path, key)) for key, child in value.items()}
+        return value if all(child is value[key] for key, child in new.items()) else new
     if isinstance(value, tuple):
-        return tuple(changed(child, change, (*path, i)) for i, child in enumerate(value))
+        items = tuple(changed(child, change, (*path, i)) for i, child in enumerate(value))
+        return value if all(map(operator.is_, items, value)) else items
     if not _is_part(type(value)):
         return value
-    before = {field: getattr(value, field) for field in _written(value) if field != "kind"}
     keys = _keys(type(value))
+    before = {field: child for field, child in _written(value) if field != "kind"}
     after = {field: changed(child, change, (*path, keys[field])) for field, child in before.items()}
     different = {field: child for field, child in after.items() if child is not before[field]}
     return change(path, value.model_copy(update=different) if different else value)
@@ -79,7 +82,7 @@ def plain(value: Any) -> Any:
         return value
     if _is_part(type(value)):
         keys = _keys(type(value))
-        said = {keys[field]: plain(getattr(value, field)) for field in _written(value)}
+        said = {keys[field]: plain(child) for field, child in _written(value)}
         more = {key: plain(child) for key, child in (value.model_extra or {}).items() if child is not None}
         return said | more
     if isinstance(value, dict):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cabochon.metadata.ports import Port
 from cabochon.validation.graph import Graph
+from cabochon.validation.memo import once
 
 __all__ = ["PAST", "PRESENT", "Cache", "Name", "cache_ports", "caches", "named"]
 
@@ -38,6 +39,10 @@ def named(port: str) -> Name | None:
 
 def caches(graph: Graph) -> Mapping[tuple[int, str], Cache]:
     """By layer and "key" or "value"."""
+    return once(graph, _caches)
+
+
+def _caches(graph: Graph) -> Mapping[tuple[int, str], Cache]:
     ports = graph.ports
     keys = {name[1:] for port in cache_ports(graph) if (name := named(port))}
     return {

@@ -149,7 +149,12 @@ def other_copy(package: Opened) -> Iterator[Found]:
     Remedy: Build the package again; change neither by hand.
     """
     if CANONICAL in package.raw and _ANNOTATED in package.raw:
-        expected, found = identity(package.raw[CANONICAL]), identity(package.raw[_ANNOTATED])
+        one, other = package.raw[CANONICAL], package.raw[_ANNOTATED]
+        if repr(one) == repr(
+            other
+        ):  # to the last digit and in the same order: no need to work out who they are
+            return
+        expected, found = identity(one), identity(other)
         if found != expected:
             yield Found(_ANNOTATED, found, f"{expected}, as {CANONICAL} has it")
 
