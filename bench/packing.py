@@ -19,6 +19,7 @@ from cabochon.packing import Scheme, compiled, kernel, pack, unpack
 
 COLUMNS, BLOCK = 1536, 32
 SEARCHED, PLAIN = Scheme("k-quant", 4, BLOCK, False), Scheme("round", 4, BLOCK, False)
+SYMMETRIC = Scheme("k-quant", 4, BLOCK, True)  # as `default` and `cuda` have what they multiply
 MINIATURE = ROOT / "src" / "cabochon" / "demo" / "miniature" / "target"
 DRAWN: dict[str, Callable[[np.random.Generator, tuple[int, int]], np.ndarray]] = {
     "Gaussian": lambda rng, shape: rng.standard_normal(shape),
@@ -67,7 +68,7 @@ def trained() -> np.ndarray:
 
 
 def quality(rows: int = 512) -> Iterator[Row]:
-    """One row for each distribution, and one for trained weights."""
+    """Two rows for each distribution, and two for trained weights: with zero points, and without."""
     rng = np.random.default_rng(0)
     drawn = {
         name: draw(rng, (rows, COLUMNS)).astype(np.float32).reshape(-1, BLOCK) for name, draw in DRAWN.items()
@@ -83,6 +84,13 @@ def quality(rows: int = 512) -> Iterator[Row]:
             f"peer's k-quant {theirs[0]:.4f}, {theirs[1]:.4f}; to nearest {nearest[0]:.4f}, {nearest[1]:.4f}",
             f"{less:.1%} less", "≥ 7 % less than the peer's", less >= 0.07,
         )  # fmt: skip
+        bare = errors(x, packed_and_back(x, SYMMETRIC))
+        yield Row(
+            f"error of {name} weights in 4 bits, blocks of {BLOCK}, symmetric",
+            f"weighted {bare[0]:.4f}, plain {bare[1]:.4f}",
+            f"with zero points {ours[0]:.4f}, {ours[1]:.4f}",
+            f"{bare[0] / ours[0] - 1:.1%} more",
+        )
 
 
 def speed(rows: int = 16384, repeats: int = 3) -> Iterator[Row]:

@@ -200,8 +200,8 @@ def test_list() -> None:
     assert (rule["weights"], rule["bits"], rule["block"]) == ("*", 8, 32)
     assert "8 bits in blocks of 32, symmetric, round" in rule["stored"]
     first = known["Q4_K_M"]["rules"][0]
-    assert "asymmetric, k-quant (default, onnx-standard, webgpu)" in first["stored"]
-    assert "symmetric, k-quant (cuda)" in first["stored"]
+    assert "asymmetric, k-quant (onnx-standard, webgpu)" in first["stored"]
+    assert " symmetric, k-quant (default, cuda)" in first["stored"]
     assert min(first["bits_per_weight"]) == 4.5
     text = succeed("list", "precisions")
     assert re.search(r"^Q4_K_M +\* +k-quant 4 +32 +by target +4\.5-", text, re.M)

@@ -15,6 +15,8 @@ import pytest
 import cabochon
 from cabochon.errors import PackageError, RequestError
 from cabochon.evaluation import Evaluation, side
+from cabochon.recipes import PRECISIONS
+from cabochon.recipes.recipe_file import written
 from packages import MINIATURE, TINY, Packages
 
 HELDOUT = MINIATURE / "heldout.txt"
@@ -48,6 +50,35 @@ def test_the_known_perplexity_and_what_halves_cost(packages: Packages) -> None:
     assert abs(apart.log_ratio) < 4 * apart.log_ratio_error < 1e-3
     assert list(apart.percentiles.values()) == sorted(apart.percentiles.values())
     assert apart.percentiles["99.9"] <= apart.worst.divergence < 1e-3
+
+
+def with_zero_points(folder: Path) -> Path:
+    """Q4_K_M as a recipe's file, as it would be stored if `default` asked for zero points."""
+    lines = ['name = "with-zero-points"']
+    for rule in written(rule for rule in PRECISIONS["Q4_K_M"].rules if "router" not in rule.weights):
+        keys = {"symmetric": False, **rule}
+        lines += ["[[rules]]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
+    (folder / "recipe.toml").write_text("\n".join(lines))
+    return folder / "recipe.toml"
+
+
+def products(package: Path) -> set[tuple[int, bool]]:
+    """Bits, and whether there are zero points, of what is multiplied in blocks."""
+    nodes = onnx.load(package / "model.onnx", load_external_data=False).graph.node
+    found = [node for node in nodes if node.op_type == "MatMulNBits"]
+    return {(next(a.i for a in node.attribute if a.name == "bits"), len(node.input) > 3) for node in found}
+
+
+def test_zero_points_would_gain_nothing_on_default(packages: Packages, tmp_path: Path) -> None:
+    """They take longer (docs/recipes.md). Where the miniature loses more without them, `Storage` has to say so."""
+    without = packages("miniature", precision="Q4_K_M")
+    source, recipe = MINIATURE / "target", with_zero_points(tmp_path)
+    with_them = cabochon.build(source, tmp_path / "out", precision=recipe, license="apache-2.0").path
+    assert products(without) == {(4, False), (8, False)}
+    assert products(with_them) == {(4, True), (8, False)}
+    found = evaluate(without, HELDOUT, against=with_them, limit=WINDOWS)
+    assert found.against is not None and found.package.weights.nbytes < found.against.weights.nbytes
+    assert found.package.loss < found.against.loss + 0.005  # measured: 0.0065 less
 
 
 def log_p(packages: Packages, precision: str, ids: list[int]) -> np.ndarray:

@@ -59,17 +59,16 @@ def test_lines_and_padding_sum_to_the_files_and_every_number_of_the_checkpoint_i
 def test_a_line_is_a_role_as_it_is_stored():
     found, _ = counted("text", "default", "Q4_K_M")
     (line,) = (line for line in found.lines if line.role == "mlp.down_proj")
-    # 6 layers of [64, 96] and 4 of [64, 192]: 4 bits a number, and a scale and half a byte for each block of 32
+    # 6 layers of [64, 96] and 4 of [64, 192]: 4 bits a number, and a scale for each block of 32
     numbers = 64 * (6 * 96 + 4 * 192)
     scale = {"f32": 4, "f16": 2}[line.scheme.scales] if line.scheme else 0
-    points = 64 * (6 * 2 + 4 * 3)  # of 3 blocks and of 6, two to a byte
     assert (line.component, line.count, line.parameters) == ("decoder", 10, numbers)
-    assert line.nbytes == numbers // 2 + numbers // 32 * scale + points
-    assert line.precision == "4 bits in blocks of 32, asymmetric, k-quant"
+    assert line.nbytes == numbers // 2 + numbers // 32 * scale
+    assert line.precision == "4 bits in blocks of 32, symmetric, k-quant"
 
 
 @pytest.mark.parametrize(("precision", "table", "head"), [
-    ("Q4_K_M", "4 bits in blocks of 32, asymmetric, k-quant", None),
+    ("Q4_K_M", "4 bits in blocks of 32, symmetric, k-quant", None),
     ("Q4_K_M-uniform", "f16", "4 bits in blocks of 32, asymmetric, k-quant"),
     ("Q4_K_M-mixed", "f16", "8 bits in blocks of 32, asymmetric, round"),
 ])  # fmt: skip

@@ -47,7 +47,7 @@ def test_the_name_is_the_recipes_and_the_format_is_not_llama_cpps(section: str, 
     )
     assert f"{covered(described).bits_per_weight:.2f} bits per weight" in section
     assert f"Ports and activations are `{described.precision.activations}`." in section
-    assert "| `*` | 4 bits in blocks of 32, asymmetric, k-quant |" in section
+    assert "| `*` | 4 bits in blocks of 32, symmetric, k-quant |" in section
     assert "| `vision_encoder/*` | 8 bits in blocks of 32, symmetric, round |" in section
 
 
@@ -62,7 +62,7 @@ def test_the_table_sums_to_the_file(section: str, described: TextFacts):
     assert number(together[-1]) == described.digests["model.onnx.data"].nbytes
     assert {cells[0] for cells in lines} == {"`decoder`"} and together[0] == "all"
     (blocks,) = (cells for cells in lines if "`mlp.down_proj`" in cells[2])
-    assert blocks[1].startswith("4 bits in blocks of 32, asymmetric, k-quant, scales f")
+    assert blocks[1].startswith("4 bits in blocks of 32, symmetric, k-quant, scales f")
     (floats,) = (cells for cells in lines if cells[1] == described.precision.activations)
     assert re.search(r"and \d+ roles more$", floats[2]) and floats[4] == "32.00"
 
@@ -111,7 +111,7 @@ def test_the_record_counts_what_is_stored(described: TextFacts):
     (line,) = (line for line in said["weights"] if line["role"] == "self_attn.q_proj")
     assert {key: line[key] for key in ("component", "precision", "count")} == {
         "component": "decoder",
-        "precision": "4 bits in blocks of 32, asymmetric, k-quant",
+        "precision": "4 bits in blocks of 32, symmetric, k-quant",
         "count": 10,
     }
     assert all("scales" in line for line in said["weights"] if "blocks" in line["precision"])

@@ -53,7 +53,7 @@ def test_the_last_rule_that_fits_decides() -> None:
 @pytest.mark.parametrize(
     ("target", "activations", "symmetric"),
     [
-        ("default", "f32", False),
+        ("default", "f32", True),
         ("onnx-standard", "f32", False),
         ("cuda", "f16", True),
         ("webgpu", "f16", False),
@@ -100,11 +100,13 @@ def test_beside_f32_webgpu_has_nothing_in_f16(target: str, expected: str) -> Non
 
 def test_a_tied_table_and_its_head_are_stored_alike_or_apart() -> None:
     tensors = {TABLE: tensor(512, 64)}
-    kept, precision = fitted(tensors, on("Q4_K_M", "cuda"), 0)
-    assert list(kept) == [TABLE]
-    assert precision.scheme(TABLE) == precision.scheme(HEAD)  # both with zero points
-    again = fitted(kept, precision, 0)
-    assert again == (kept, precision)
+    for target in TARGETS:
+        kept, precision = fitted(tensors, on("Q4_K_M", target), 0)
+        assert list(kept) == [TABLE]
+        scheme = precision.scheme(TABLE)
+        assert scheme is not None and scheme == precision.scheme(HEAD)
+        assert scheme.symmetric is (target == "default")  # the others have zero points
+        assert fitted(kept, precision, 0) == (kept, precision)
     for name in ("Q4_K_M-uniform", "Q4_K_M-mixed", "NF4"):
         apart, precision = fitted(tensors, on(name, "default"), 0)
         assert apart[HEAD] is tensors[TABLE]

@@ -257,9 +257,9 @@ def test_the_recipe_of_the_docs_is_built(tmp_path: Path) -> None:
     assert said["recipe"] == written(asked.rules)
     stored = {f"{row['component']}/{row['role']}": row["precision"] for row in said["stored"]["weights"]}
     assert stored["decoder/mlp.down_proj"] == "8 bits in blocks of 64, asymmetric, round"
-    assert stored["decoder/mlp.up_proj"] == "4 bits in blocks of 32, asymmetric, k-quant"
+    assert stored["decoder/mlp.up_proj"] == "4 bits in blocks of 32, symmetric, k-quant"
     assert stored["decoder/embed_tokens"] == stored["decoder/input_layernorm"] == "f16"
-    assert stored["decoder/lm_head"] == "4 bits in blocks of 32, asymmetric, k-quant"
+    assert stored["decoder/lm_head"] == "4 bits in blocks of 32, symmetric, k-quant"
     again = {"name": said["precision"], "activations": "f16", "rules": said["recipe"]}
     assert read_recipe(again, "provenance.json").rules == asked.rules
 

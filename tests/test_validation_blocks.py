@@ -507,7 +507,7 @@ def test_a_changed_code_is_not_what_the_checkpoint_gives(packages: Packages, tmp
     def flip(data: bytearray) -> None:
         data[5] ^= 1
 
-    for i, name in enumerate((MATRIX, f"{MATRIX}_scales", f"{MATRIX}_zero_points")):
+    for i, name in enumerate((MATRIX, f"{MATRIX}_scales", f"{LAYERS_TABLE}_zero_points")):
         options = {"source": SOURCES["tiny"], "select": ("SRC",)}
         case = Break(name, edit_weight(name, flip), {"SRC001"}, DEFAULT, options=options)
         verdict = check(case, packages, tmp_path / str(i))

@@ -64,6 +64,7 @@ class Precision:
     Of `rules` the last that fits a weight decides. `statistics`: of a text, which guide the search of scales.
     `component` and `tables` are those of the model that it is used for, see `fitted`. Of a table that only rows are
     taken of, scales are of the type `looked_up`; other scales have the type of activations, as kernels want them.
+    `symmetric_heads`: see `Storage`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Precision:
     component: str = "decoder"
     tables: Mapping[str, Table] = field(default_factory=lambda: MappingProxyType({}))
     looked_up: str = "f16"
+    symmetric_heads: bool = False
 
     @property
     def dtype(self) -> "ir.DataType":
@@ -104,7 +106,14 @@ class Precision:
         )
         activations = self.activations or storage.activations
         looked_up = "f16" if storage.half_tables else activations
-        return replace(self, activations=activations, rules=rules, across=storage.across, looked_up=looked_up)
+        return replace(
+            self,
+            activations=activations,
+            rules=rules,
+            across=storage.across,
+            looked_up=looked_up,
+            symmetric_heads=storage.symmetric_heads,
+        )
 
     def fitted(self, component: str, tables: Mapping[str, Table]) -> "Precision":
         """The same for the weights of a model that is one `component` beside its towers.
@@ -117,7 +126,9 @@ class Precision:
     def _rules_of_tables(self) -> Iterator[Rule]:
         for name, table in self.tables.items():
             scheme = self.scheme(name)
-            if scheme is None or (fit := _looked_up(scheme, table.columns)) == scheme:
+            if scheme is None or (self.symmetric_heads and table.multiplied and scheme.symmetric):
+                continue
+            if (fit := _looked_up(scheme, table.columns)) == scheme:
                 continue
             for role in (name, HEAD) if table.multiplied else (name,):
                 at = address(role, self.component)
@@ -233,8 +244,8 @@ _SENSITIVE = tuple(
 )
 # Experts are looked up, for which there is no NF4, and chosen by a router, which 4 bits would make choose others.
 _ROUTER = Rule("*/router.proj", "round", 8, 32, True)
-_EXPERTS = Rule("*/experts.*", "k-quant", 4, 32)
-_LAYERS = Rule("decoder/embed_tokens_per_layer", "k-quant", 4, 64)
+_EXPERTS = Rule("*/experts.*", "k-quant", 4, 32, False)
+_LAYERS = Rule("decoder/embed_tokens_per_layer", "k-quant", 4, 64, False)
 _SEEDS = Rule("*", "k-quant", 4, 32, False)
 _FLOAT_TOWERS = (Rule("*_encoder/*"),)
 
