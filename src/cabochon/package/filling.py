@@ -4,6 +4,7 @@ What traces graphs (onnx_ir and sympy with it) takes a second or two to import. 
 its own, while this one writes the weights already: nothing imported at the top of this module may need it.
 """
 
+import atexit
 import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -115,8 +116,9 @@ def _graphs(
 @cache
 def _settle() -> None:
     """What was imported stays for good: once told, the collector does not walk through sympy's hundred thousands of
-    objects any more, least of all when the process ends, which took half a second."""
+    objects any more. Told again when the process ends, it does not look for what to free then: half a second in all."""
     gc.freeze()
+    atexit.register(gc.freeze)
 
 
 def _finished(
