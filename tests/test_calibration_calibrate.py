@@ -69,7 +69,7 @@ def test_a_pair_is_built_with_the_statistics_of_its_target(
     }
     tensors = {t.name: t for t in onnx.load(out / "target" / "model.onnx").graph.initializer}
     values = open_checkpoint(TINY / "text").tensors
-    scheme = Scheme("k-quant", 4, 32, False, "f32")
+    scheme = Scheme("k-quant", 4, 32, True, "f32")
     for name in ("model.layers.4.self_attn.o_proj.weight", "model.embed_tokens.weight"):
         codes, scales = (onnx.numpy_helper.to_array(tensors[each]) for each in (name, f"{name}_scales"))
         its, other = (pack(values[name].array(), scheme, each) for each in (found.mean_squares[name], None))

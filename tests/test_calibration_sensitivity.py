@@ -125,7 +125,7 @@ def test_figures_are_those_of_a_package_with_these_weights(
             place = {entry.key: entry.value for entry in weight.external_data}
             shape, offset = tuple(weight.dims), int(place.get("offset", 0))
             values = np.memmap(other / place["location"], np.float32, "r+", offset, shape)
-            scheme = Scheme("k-quant", 4, 32, False, scales)
+            scheme = Scheme("k-quant", 4, 32, True, scales)
             values[:] = unpack(pack(values, scheme), scheme, shape[1])
             values.flush()
     same = cabochon.evaluate(other, text, against=packages(), threads=1)

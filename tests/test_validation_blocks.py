@@ -139,7 +139,7 @@ def override(**stated: Any) -> How:
 
 
 F32 = ("tiny", "default", "f32")
-WIDE, NARROW = put(-1.0, np.float32), put(np.inf, np.float16)
+NARROW = put(np.inf, np.float16)
 
 
 def broken(
@@ -199,7 +199,7 @@ CLAIMS = broken(
 )
 VALUES = broken(
     "HYG",
-    ("a negative scale", edit_weight(f"{MATRIX}_scales", WIDE), "HYG005"),
+    ("a negative scale", edit_weight(f"{LAYERS_TABLE}_scales", put(-1.0, np.float16)), "HYG005"),
     ("a scale that is no number", edit_weight(f"{MATRIX}_scales", put(np.nan, np.float32)), "HYG001"),
     ("an infinite scale", edit_weight(f"{LAYERS_TABLE}_scales", NARROW), "HYG002"),
     ("blocks of two layers", edit_graph(across_layers), "HYG006"),
