@@ -1,13 +1,16 @@
 """Which keys a mask lets a token see, found by computing the mask: the part of the graph that makes it is run."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
+from cabochon.validation import masks
 from cabochon.validation.caches import named
 from cabochon.validation.graph import Graph
 
@@ -109,24 +112,43 @@ def _part(graph: Graph, name: str) -> tuple[list[NodeProto], str]:
 
 
 def _run(graph: Graph, nodes: Collection[NodeProto], name: str, feed: Feed) -> np.ndarray:
+    needed = {given for node in nodes for given in node.input} | {name}
+    feeds = {port: _fed(graph, port, feed) for port in graph.ports.inputs if port in needed}
+    held = [w.proto for w in graph.initializers.values() if w.name in needed and w.name not in feeds]
+    given = {"": None, **{tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in held}, **feeds}
+    try:
+        return _valued(name, given, [(node, partial(masks.run, node)) for node in nodes])
+    except (
+        Exception
+    ):  # an operator that is rare in masks, or something wrong: onnx's own evaluator tells which
+        return _valued(name, given, _by_onnx(graph, nodes, name, feeds, held))
+
+
+Step = tuple[NodeProto, Callable[[list[Any]], Iterable[Any]]]  # a node and what computes its outputs
+
+
+def _by_onnx(
+    graph: Graph, nodes: Collection[NodeProto], name: str, feeds: Collection[str], held: list[TensorProto]
+) -> Iterator[Step]:
     from onnx.reference import ReferenceEvaluator
 
-    needed = {given for node in nodes for given in node.input} | {name}
-    part = GraphProto(name="part", node=nodes)
-    feeds = {port: _fed(graph, port, feed) for port in graph.ports.inputs if port in needed}
+    part = GraphProto(name="part", node=nodes, initializer=held)
     part.input.extend(value for value in graph.proto.graph.input if value.name in feeds)
-    part.initializer.extend(
-        w.proto for w in graph.initializers.values() if w.name in needed and w.name not in feeds
-    )
     part.output.add().name = name
     model = ModelProto(ir_version=graph.proto.ir_version, graph=part, opset_import=graph.proto.opset_import)
     evaluator: Any = ReferenceEvaluator(model)
-    values: dict[str, Any] = {"": None, **evaluator.rt_inits_, **feeds}
-    for step in evaluator.rt_nodes_:
-        inputs = [values[given] for given in step.input]
-        if _elements(step.op_type, inputs) > _LARGEST:
-            raise ValueError(f"{step.op_type} makes more than {_LARGEST:,} elements")
-        values.update(zip(step.output, step.run(*inputs), strict=False))
+    for node, step in zip(nodes, evaluator.rt_nodes_, strict=True):
+        yield node, lambda inputs, step=step: step.run(*inputs)
+
+
+def _valued(name: str, given: Mapping[str, Any], steps: Iterable[Step]) -> np.ndarray:
+    """The value `name`, from those that are given."""
+    values = dict(given)
+    for node, compute in steps:
+        inputs = [values[given] for given in node.input]
+        if _elements(node.op_type, inputs) > _LARGEST:
+            raise ValueError(f"{node.op_type} makes more than {_LARGEST:,} elements")
+        values.update(zip(node.output, compute(inputs), strict=False))
     return np.asarray(values[name])
 
 
