@@ -1,58 +1,81 @@
-"""Memory for a growing cache."""
+"""Memory for growing caches."""
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import onnxruntime as ort
+import pytest
 
+from cabochon.runtime.host import held
 from cabochon.runtime.room import Room
 
 
-def value(columns: int) -> ort.OrtValue:
-    return ort.OrtValue.ortvalue_from_numpy(np.zeros((1, 1, columns, 4), np.float16))
+def room(caches: int = 1) -> Room:
+    return Room(np.dtype(np.float16), caches)
 
 
-def test_a_step_never_writes_over_the_past():
-    room, past = Room(np.dtype(np.float16)), value(99)
-    places = []
+def shapes(*columns: int) -> list[Sequence[int]]:
+    return [(1, 1, n, 4) for n in columns]
+
+
+def test_the_sides_share_no_memory_however_they_grow():
+    one, places = room(), list[int]()
+    (past,) = one.on(0, shapes(99))
     for columns in range(100, 200):
-        present = room.beside(past, (1, 1, columns, 4))
+        side = columns % 2
+        (present,) = one.on(1 - side, shapes(columns))
         assert present.shape() == [1, 1, columns, 4]
         assert not np.shares_memory(present.numpy(), past.numpy())
-        again = room.beside(past, (1, 1, columns, 4))  # a step that failed is tried anew
+        (again,) = one.on(1 - side, shapes(columns))  # a step that failed is tried anew
         assert again.data_ptr() == present.data_ptr()
         places.append(present.data_ptr())
         past = present
-    assert len(set(places)) < 16  # two stretches, each enlarged by an eighth when it is full
+    assert len(set(places)) < 16  # two sides, each enlarged by an eighth when it is full
+
+
+def test_caches_lie_apart():
+    values = room(3).on(0, shapes(100, 7, 100))
+    assert [v.shape()[2] for v in values] == [100, 7, 100]
+    arrays = [v.numpy() for v in values]
+    assert not any(np.shares_memory(a, b) for a, b in pairwise(arrays))
 
 
 def test_a_smaller_cache_stays_where_it_is():
-    room = Room(np.dtype(np.float16))
-    first = room.beside(value(0), (1, 1, 100, 4))
-    second = room.beside(first, (1, 1, 101, 4))
-    assert room.beside(value(50), (1, 1, 51, 4)).data_ptr() == first.data_ptr()
-    assert room.beside(second, (1, 1, 90, 4)).data_ptr() == first.data_ptr()
+    one = room()
+    (first,) = one.on(0, shapes(100))
+    assert one.on(0, shapes(51))[0].data_ptr() == first.data_ptr()
 
 
-def test_a_past_without_its_front_is_not_written_over():
-    room = Room(np.dtype(np.float16))
-    whole = room.beside(value(0), (1, 1, 100, 4))
-    past = ort.OrtValue.ortvalue_from_numpy(whole.numpy()[:, :, 60:])
-    assert past.data_ptr() != whole.data_ptr()
-    assert not np.shares_memory(room.beside(past, (1, 1, 41, 4)).numpy(), whole.numpy())
+def test_a_value_keeps_its_memory_when_its_side_is_enlarged():
+    one = room()
+    (first,) = one.on(0, shapes(10))
+    first.numpy()[:] = 7
+    one.on(0, shapes(10_000))[0].numpy()[:] = 1
+    del one
+    np.testing.assert_array_equal(first.numpy(), np.full((1, 1, 10, 4), 7, np.float16))
 
 
-def test_the_first_columns_stay_where_they_are():
-    room = Room(np.dtype(np.float16))
-    whole = room.beside(value(0), (1, 1, 100, 4))
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_first_columns_stay_where_they_are(side: int):
+    one = room(2)
+    _, whole = one.on(side, shapes(3, 100))
     whole.numpy()[:] = np.arange(400).reshape(1, 1, 100, 4)
-    less = room.shortened(whole, 60)
+    less = one.shortened(1, whole, 60)
     assert less.data_ptr() == whole.data_ptr() and less.shape() == [1, 1, 60, 4]
-    behind = ort.OrtValue.ortvalue_from_numpy(whole.numpy()[:, :, 10:])
-    np.testing.assert_array_equal(room.shortened(behind, 3).numpy().ravel(), np.arange(40, 52))
-    assert not np.shares_memory(room.beside(less, (1, 1, 61, 4)).numpy(), whole.numpy())
+    np.testing.assert_array_equal(less.numpy().ravel(), np.arange(240))
 
 
 def test_a_cache_that_lies_elsewhere_is_copied():
-    room, elsewhere = Room(np.dtype(np.float16)), value(9)
-    less = room.shortened(elsewhere, 4)
-    assert less.shape() == [1, 1, 4, 4]
+    elsewhere = held(np.arange(36, dtype=np.float16).reshape(1, 1, 9, 4))
+    less = room().shortened(0, elsewhere, 4)
+    np.testing.assert_array_equal(less.numpy().ravel(), np.arange(16))
     assert not np.shares_memory(less.numpy(), elsewhere.numpy())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.bool_, np.int32])
+def test_a_held_array_is_the_value(dtype: type[np.generic]):
+    array = np.ones((2, 3), dtype)
+    value = held(array)
+    assert value.data_ptr() == array.ctypes.data and value.numpy().dtype == dtype
+    assert value.data_type() == ort.OrtValue.ortvalue_from_numpy(array).data_type()

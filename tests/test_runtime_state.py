@@ -85,6 +85,48 @@ def test_any_walk_equals_one_pass(state: Callable[..., State], seed: int):
     close(logits[0], whole(state, fed)[-len(new) :])
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_never_writes_over_the_past(
+    state: Callable[..., State], seed: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Also where caches moved before it, and where the step before it failed after its graph had run."""
+    random = np.random.default_rng(seed)
+    one = state(Eviction(WINDOW, reserve=4, slack=3))
+    moves = [lambda: one.rewind(one.length - 1), one.evict, one.compact, lambda: one.select([0])]
+    for length in random.integers(1, 6, 25):
+        if one.length and random.random() < 0.4:
+            moves[random.integers(len(moves))]()
+        past, fed = dict(one.values), [one.tokens[0][:]]
+        before = {name: value.numpy().copy() for name, value in past.items()}
+        if random.random() < 0.3:
+            with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+                run = one.session.run
+                broken.setattr(one.session, "run", lambda *given, run=run: _interrupted(run(*given)))
+                one.step([IDS[:length]])
+            assert one.tokens == fed and one.values == past
+        one.step([IDS[:length]])
+        for name, value in past.items():
+            np.testing.assert_array_equal(value.numpy(), before[name])
+            assert not np.shares_memory(one.values[name].numpy(), value.numpy())
+    close(one.step([[77]]).logits[0, -1], whole(state, one.tokens[0])[-1])
+
+
+def _interrupted(_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_rows_that_were_one_grow_apart(packages: Packages):
+    single = State(packages.model().session, TIGHT)
+    single.prefill(IDS[:5])
+    other = State(packages.model().session, TIGHT)
+    other.prefill(IDS[:4])
+    both = stack([single, other])
+    both.select([0, 0])
+    both.step([[30], [31]])
+    assert both.tokens == [[*IDS[:5], 30], [*IDS[:5], 31]]
+    assert (single.tokens, other.tokens) == ([IDS[:5]], [IDS[:4]])
+
+
 def test_zeros_anywhere_change_nothing(packages: Packages):
     one = State(packages.model().session, TIGHT)
     real = np.ones((1, 20), bool)

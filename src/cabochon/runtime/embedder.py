@@ -6,7 +6,8 @@ from typing import Protocol
 import numpy as np
 
 from cabochon.errors import RequestError
-from cabochon.runtime.graph import Value, held
+from cabochon.runtime.graph import Value
+from cabochon.runtime.host import held
 from cabochon.runtime.soft import Medium, soft_tokens
 
 MADE = frozenset({"inputs_embeds", "per_layer_inputs"})

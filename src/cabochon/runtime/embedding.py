@@ -10,7 +10,8 @@ from cabochon.runtime.components import EMBEDDING, number, open_component, width
 from cabochon.runtime.embedder import MADE
 from cabochon.runtime.encoders import PORTS, Encoders
 from cabochon.runtime.folder import Folder
-from cabochon.runtime.graph import Value, held
+from cabochon.runtime.graph import Value
+from cabochon.runtime.host import held
 from cabochon.runtime.ports import DTYPES, REBUILD, Ports
 from cabochon.runtime.properties import peek
 from cabochon.runtime.session import Session

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import onnxruntime as ort
 
 from cabochon.runtime.onnx_graph import OnnxGraph
 from cabochon.runtime.openvino_graph import OpenVinoGraph
 from cabochon.runtime.ports import Argument
 from cabochon.runtime.properties import IR
 
-__all__ = ["Graph", "Value", "held", "open_graph"]
+__all__ = ["Graph", "Value", "open_graph"]
 
 
 class Value(Protocol):
@@ -79,14 +78,9 @@ class Graph(Protocol):
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Run once. `fetched` outputs come back as arrays; `kept` ones are written into the value given for each.
 
-        None instead of a value leaves the allocation to the graph.
+        Both come in the order asked for. None instead of a value leaves the allocation to the graph.
         """
         ...
-
-
-def held(array: np.ndarray) -> Value:
-    """A value in host memory, which any graph takes: the array itself."""
-    return ort.OrtValue.ortvalue_from_numpy(array)
 
 
 def open_graph(path: Path, **options: Any) -> Graph:

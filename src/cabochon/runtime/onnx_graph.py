@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime as ort
 
 from cabochon.errors import PackageError, RequestError
+from cabochon.runtime.host import held
 from cabochon.runtime.kinds import checked
 from cabochon.runtime.ports import Argument
 from cabochon.runtime.properties import peek
@@ -106,9 +107,7 @@ class OnnxGraph:
         None instead of a value leaves the allocation to onnxruntime, on the session's device.
         """
         binding = self._session.io_binding()
-        given = {
-            name: ort.OrtValue.ortvalue_from_numpy(np.asarray(a, order="C")) for name, a in arrays.items()
-        }
+        given = {name: held(np.asarray(a, order="C")) for name, a in arrays.items()}
         for name, value in {**given, **values}.items():
             binding.bind_ortvalue_input(name, value)  # the only binding that takes an optional input
         for name in fetched:
@@ -119,13 +118,9 @@ class OnnxGraph:
             else:
                 binding.bind_ortvalue_output(name, value)
         self._run(binding)
-        made = binding.get_outputs()
-        count = len(fetched)
-        arrays = {name: value.numpy() for name, value in zip(fetched, made[:count], strict=True)}
-        own = zip(
-            kept.items(), made[count:], strict=True
-        )  # the value given, not another for memory it keeps alive
-        return arrays, {name: its if value is None else value for (name, value), its in own}
+        made = binding.get_outputs_as_ortvaluevector()  # wrapping every cache would take longer than the rest
+        arrays = {name: made[i].numpy() for i, name in enumerate(fetched)}
+        return arrays, _allocated(kept, binding)
 
     def _run(self, binding: Any) -> None:
         try:
@@ -136,6 +131,14 @@ class OnnxGraph:
                 at=self.provider,
                 remedy="where memory is short ask for less at once; else the package does not fit this provider",
             ) from error
+
+
+def _allocated(kept: Mapping[str, ort.OrtValue | None], binding: Any) -> dict[str, Any]:
+    """The values given, not others for memory that these keep alive; of None what onnxruntime allocated."""
+    if all(kept.values()):
+        return dict(kept)
+    made = binding.get_outputs()[-len(kept) :]
+    return {name: given or its for (name, given), its in zip(kept.items(), made, strict=True)}
 
 
 def refuse_bfloat16(path: Path) -> None:

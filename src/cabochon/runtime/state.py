@@ -8,8 +8,9 @@ anywhere; in `left-justified` graphs the kernel writes the new tokens of a row b
 is its length in ones, then zeros. Both are one class: only `extended` and `stack` tell them apart.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, repeat
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -43,7 +44,11 @@ class State:
         self.session, self.chunk = session, read("chunk", chunk)
         self.eviction = eviction or (None if window is None else Eviction.usual(window))
         self.evict_limit: int | None = None
-        self._rooms = {c.past: Room(session.ports.dtype) for c in session.ports.caches}
+        self._presents = [c.present for c in self.caches]
+        self._room, self._side = (
+            Room(session.ports.dtype, len(self.caches)),
+            0,
+        )  # no cache lies on the other side
         self._empty(1)
 
     @property
@@ -81,21 +86,22 @@ class State:
         all where omitted. Raises RequestError for what are no ids and where a left-justified graph would compute
         something else than was asked for.
         """
-        given, ids = ids, _ids(ids, self.session.ports.vocabulary)
-        rows = _rows(given, ids)
-        real = np.ones(ids.shape, bool) if real is None else _real(real, ids.shape)
+        rows, ids = _read(ids, self.session.ports.vocabulary)
+        if real is None:
+            real, added = np.ones(ids.shape, bool), rows
+        else:
+            real = _real(real, ids.shape)
+            added = [list(compress(*both)) for both in zip(rows, real, strict=True)]
         check_rows(len(ids), self.session.ports.rows)
         if keep is not None:
             check_kept(read("keep", keep), real, self.session.ports.contract.left_justified)
         if not self.mask.shape[1] and len(ids) != self.rows:
             self._empty(len(ids))
         mask = extended(self.mask, real, self.session.ports.contract.left_justified)
-        output, values = self._run(self.session.feeds(rows, ids), ids.shape[1], mask, keep, hidden)
-        tokens = [
-            old + [t for t, r in zip(row, its, strict=True) if r]
-            for old, row, its in zip(self.tokens, rows, real, strict=True)
-        ]
-        self.tokens, self.mask, self.values = tokens, mask, values
+        output, values = self._run(self.session.feeds(rows, ids), mask, keep, hidden)
+        grown = map(list[int].extend, self.tokens, added)  # in place: a copy would read every token of before
+        self.mask, self.values, self._side = mask, values, 1 - self._side
+        any(grown)  # all rows in one call, which an interrupt cannot divide
         self._evict_when_due()
         return output
 
@@ -105,7 +111,7 @@ class State:
         self.mask, self.evicted, self.values = np.zeros((rows, 0), bool), 0, values
 
     def _run(
-        self, fed: Mapping[str, Value], new: int, mask: np.ndarray, keep: int | None, hidden: bool
+        self, fed: Mapping[str, Value], mask: np.ndarray, keep: int | None, hidden: bool
     ) -> tuple[Output, dict[str, Value]]:
         ports = self.session.ports
         arrays = {"attention_mask": mask.astype(np.int64)}
@@ -118,20 +124,21 @@ class State:
         if ports.keeps:
             arrays["logits_to_keep"] = np.array(1 if keep is None else keep, np.int64)
         fetched = ["logits"] * (keep is not None) + [ports.hidden or ""] * hidden
-        kept = {c.present: self._beside(c, new) for c in self.caches}
+        kept = dict(zip(self._presents, self._beside(*mask.shape), strict=True))
         made, present = self.session.run(arrays, {**self.values, **fed}, fetched, kept)
         wanted = [
             None if name not in made else _kept(made[name], keep or 0) for name in ("logits", ports.hidden)
         ]
-        return Output(*wanted), {c.past: present[c.present] for c in self.caches}
+        return Output(*wanted), dict(zip(self.values, present.values(), strict=True))
 
-    def _beside(self, cache: Cache, new: int) -> Value | None:
-        """Room in host memory for a cache with `new` more columns; other devices have allocators of their own."""
+    def _beside(self, rows: int, columns: int) -> Iterable[Value | None]:
+        """Host memory for each cache after a step; other devices have allocators of their own."""
         if self.session.device != "cpu":
-            return None
-        past = self.values[cache.past]
-        rows, heads, columns, size = past.shape()
-        return self._rooms[cache.past].beside(past, (rows, heads, columns + new, size))
+            return repeat(None, len(self.caches))
+        lengths = {False: columns, True: columns - self.evicted}
+        return self._room.on(
+            1 - self._side, [(rows, c.heads, lengths[c.sliding], c.size) for c in self.caches]
+        )
 
     def prefill(self, ids: Sequence[int], *, chunk: int | None = None) -> np.ndarray:
         """Feed the tokens of one row, at least one, in chunks; the logits [V] of the last one."""
@@ -186,7 +193,7 @@ class State:
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these rows only."""
         self.values = {name: self.session.put(v.numpy()[list(rows)]) for name, v in self.values.items()}
-        self.tokens, self.mask = [self.tokens[r] for r in rows], self.mask[list(rows)]
+        self.tokens, self.mask = [[*self.tokens[r]] for r in rows], self.mask[list(rows)]
         self.compact()
 
     def compact(self) -> None:
@@ -208,8 +215,8 @@ class State:
         if not lone or columns in (self.mask.shape[1], self.evicted):
             return
         self.values = {
-            c.past: self._rooms[c.past].shortened(self.values[c.past], columns - self.evicted * c.sliding)
-            for c in self.caches
+            c.past: self._room.shortened(i, self.values[c.past], columns - self.evicted * c.sliding)
+            for i, c in enumerate(self.caches)
         }
         self.mask = self.mask[:, :columns]
 
@@ -237,7 +244,8 @@ class State:
         return self.session.put(self.values[cache.past].numpy()[:, :, columns:])
 
 
-def _ids(given: Any, vocabulary: int) -> np.ndarray:
+def _read(given: Any, vocabulary: int) -> tuple[list[list[int]], np.ndarray]:
+    """The ids in Python's own type, soft tokens as they were given, and all as i64."""
     try:
         ids = np.asarray(given)
     except ValueError:  # rows of different lengths
@@ -248,23 +256,21 @@ def _ids(given: Any, vocabulary: int) -> np.ndarray:
             at="input_ids",
             remedy="give every row as many ids; `real` says which of them are tokens",
         )
-    if ids.min() < 0 or ids.max() >= vocabulary:
+    ids = ids.astype(np.int64)
+    rows = cast(list[list[int]], ids.tolist())
+    least, most = min(map(min, rows)), max(map(max, rows))
+    if least < 0 or most >= vocabulary:
         raise RequestError(
-            f"ids from {ids.min()} to {ids.max()}; expected token ids from 0 to {vocabulary - 1}",
+            f"ids from {least} to {most}; expected token ids from 0 to {vocabulary - 1}",
             at="input_ids",
             remedy="take the ids of this package's tokenizer",
         )
-    return ids.astype(np.int64)
-
-
-def _rows(given: Any, ids: np.ndarray) -> list[list[int]]:
-    """The ids in Python's own type, soft tokens as they were given."""
-    if isinstance(given, np.ndarray):
-        return ids.tolist()
-    return [
-        [its if isinstance(its, SoftToken) else token for its, token in zip(row, tokens, strict=True)]
-        for row, tokens in zip(given, ids.tolist(), strict=True)
-    ]
+    if not isinstance(given, np.ndarray):
+        rows = [
+            [its if isinstance(its, SoftToken) else token for its, token in zip(row, tokens, strict=True)]
+            for row, tokens in zip(given, rows, strict=True)
+        ]
+    return rows, ids
 
 
 def _real(given: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -297,7 +303,7 @@ def stack(states: Sequence[State]) -> State:
     if left and len({s.evicted for s in states}) > 1:
         raise refused("rows that evicted different numbers of columns", "set evict_limit before filling them")
     made = State(one.session, one.eviction, chunk=one.chunk)
-    made.tokens = [s.tokens[0] for s in states]
+    made.tokens = [[*s.tokens[0]] for s in states]
     made.mask = np.concatenate(_padded([s.mask for s in states], 1, left))
     held = max(s.mask.shape[1] - s.evicted for s in states)
     made.evicted = made.mask.shape[1] - held
