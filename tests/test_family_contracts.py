@@ -1,6 +1,7 @@
 """What packages of every member say: experts where there are any, pairs that borrow what their targets remember."""
 
 import json
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from cabochon.validation.converted import Converted
 from family import MEMBERS, OTHERS, Member
 from packages import TINY, Packages
 
+KNOWN = Path(cabochon.__file__).parent / "parity" / "known_answers.json"
 EXPERTS = {
     "representation": "dense_fallback", "routed_expert_count": 8, "shared_expert_count": 1, "experts_per_token": 2,
     "expert_intermediate_size": 32, "shared_expert_intermediate_size": 48, "activation": "gelu_pytorch_tanh",
@@ -65,7 +67,18 @@ def test_a_drafter_fits_no_other_target(one: Member, other: Member) -> None:
         PackageError, match=r"the assistant does not fit the target: (its|it drafts for)"
     ) as raised:
         require_fit(target(one), drafter(other))
-    assert "made for this target" in (raised.value.remedy or "")
+    assert raised.value.remedy == "give the assistant that was made for this target"  # of no published size
+
+
+@pytest.mark.parametrize("model", json.loads(KNOWN.read_bytes())["models"], ids=lambda model: model["id"])
+def test_the_assistant_of_a_published_target_is_named(model: dict[str, Any]) -> None:
+    own, sizes = target(MEMBERS[0]), model["geometry"]
+    layers = own.layers * sizes["num_hidden_layers"]
+    published = replace(own, hidden=sizes["hidden_size"], layers=layers[: sizes["num_hidden_layers"]])
+    with pytest.raises(PackageError, match="its backbone_hidden_size is 64") as raised:
+        require_fit(published, drafter(MEMBERS[0]))
+    name = f"{model['id'].removesuffix('-it')}-it"
+    assert f": {name}-assistant, if it is {name} " in (raised.value.remedy or "")
 
 
 def test_a_family_is_told_from_another_before_anything_is_written(tmp_path: Path) -> None:

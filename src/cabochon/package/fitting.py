@@ -10,14 +10,24 @@ __all__ = ["require_fit"]
 _FAMILIES = {False: "a gemma4 model", True: "a gemma4_unified model"}
 
 
+_PUBLISHED = {  # by layers and hidden size of the model that each assistant was made for
+    (35, 1536): "google/gemma-4-E2B-it",
+    (42, 2560): "google/gemma-4-E4B-it",
+    (48, 3840): "google/gemma-4-12B-it",
+    (30, 2816): "google/gemma-4-26B-A4B-it",
+    (60, 5376): "google/gemma-4-31B-it",
+}
+
+
 def require_fit(target: TextConfig, drafter: DrafterConfig) -> None:
-    """Raises PackageError that names everything in which the two differ."""
+    """Raises PackageError that names everything in which the two differ, and the assistant of a target as published."""
     if differences := list(_differences(target, drafter)):
+        model = _PUBLISHED.get((len(target.layers), target.hidden))
         raise PackageError(
             "the assistant does not fit the target: " + "; ".join(differences),
             at="config.json of the assistant",
-            remedy="give the assistant that was made for this target, such as google/gemma-4-E2B-it-assistant for "
-            "google/gemma-4-E2B-it",
+            remedy="give the assistant that was made for this target"
+            + (f": {model}-assistant, if it is {model} or was made from it" if model else ""),
         )
 
 
