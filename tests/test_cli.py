@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -463,6 +464,31 @@ def test_interrupting_a_run(package: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
+    assert b"Traceback" not in said
+
+
+UNHURRIED = """
+import os, time
+real = os.fsync
+os.fsync = lambda file: (time.sleep(1), real(file))
+from cabochon.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends a process without a signal")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_build_that_is_ended_leaves_no_stage(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    command = [sys.executable, "-c", UNHURRIED, "build", str(SOURCE), str(tmp_path / "out")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
+        while not list(tmp_path.glob(".out.stage-*/*")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, list(tmp_path.iterdir())) == (code, [])
     assert b"Traceback" not in said
 
 

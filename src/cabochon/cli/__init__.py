@@ -1,6 +1,6 @@
 """The command line. A command parses, calls one function, prints; `main` turns errors into messages and exit codes.
 
-0 success, 1 an error or a failed check, 2 usage, 130 interrupted.
+0 success, 1 an error or a failed check, 2 usage, 130 interrupted, 143 terminated: both leave nothing half made.
 """
 
 import signal
@@ -19,14 +19,15 @@ def main() -> NoReturn:
         interrupts.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         from cabochon.cli.app import execute  # the imports are part of what may be interrupted
 
         sys.exit(execute())
     except BaseException:  # an interrupted import may end in an error of any kind
         if interrupts:
-            sys.exit(130)
+            sys.exit(128 + interrupts[0])
         raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
