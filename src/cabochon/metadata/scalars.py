@@ -7,6 +7,7 @@ that older readers see something else in.
 import json
 import math
 import re
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["LONGEST_KEY", "resolve", "spell", "spell_text"]
@@ -64,6 +65,7 @@ def spell(value: Any) -> str:
     raise ValueError("a text, a truth value, null, an integer of 64 bits or a finite number")
 
 
+@lru_cache(1000)  # a document has few names, each many times
 def spell_text(text: str) -> str:
     """A text: as it is where nobody can take it for anything else, else in quotes."""
     if _PLAIN.fullmatch(text) and text.lower() not in _MEANT:

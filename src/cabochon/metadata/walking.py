@@ -40,9 +40,9 @@ def _children(value: Any) -> Iterable[tuple[str | int, Any]]:
 
 def _written(part: Part) -> list[tuple[str, Any]]:
     """The fields that are written and what they hold: those that were set, and the tag of an alternative always."""
-    said, held = part.model_fields_set | ALWAYS, vars(part)
-    known = [(name, held[name]) for name in _keys(type(part)) if name in said]
-    return [(name, value) for name, value in known if value is not None]
+    said = part.model_fields_set
+    held = vars(part).items()  # in the order of the model
+    return [(name, value) for name, value in held if value is not None and (name in said or name in ALWAYS)]
 
 
 @cache

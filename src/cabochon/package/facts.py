@@ -1,11 +1,11 @@
 """What is known of a package while it is built; provenance and card are written from nothing else."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import onnx_ir as ir
 
@@ -26,13 +26,15 @@ from cabochon.strict_json import parse_object
 __all__ = ["Digest", "DrafterFacts", "Facts", "FullFacts", "TextFacts", "installed"]
 
 C = TypeVar("C", TextConfig, FullConfig, DrafterConfig)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Facts(ABC, Generic[C]):
     """All that a package's documents are derived from.
 
-    `models`: the graphs by their folder, "" for the package's own; `digests`: of the graphs and the files of weights.
+    `models`: the graphs by their folder, "" for the package's own; `digests`: of the graphs and the files of weights;
+    `kept`: what `once` worked out.
     """
 
     checkpoint: Checkpoint
@@ -46,6 +48,13 @@ class Facts(ABC, Generic[C]):
     linked: tuple[str, ...]
     logits_to_keep: int
     command: tuple[str, ...] | None
+    kept: dict[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
+
+    def once(self, make: Callable[[Any], T]) -> T:
+        """make(self), which digests have no part in, kept also where these are added: a tokenizer takes a second."""
+        if make.__qualname__ not in self.kept:
+            self.kept[make.__qualname__] = make(self)
+        return cast(T, self.kept[make.__qualname__])
 
     @property
     def model(self) -> ir.Model:
@@ -94,14 +103,10 @@ class Facts(ABC, Generic[C]):
         said = ((front_matter(card) if card else None) or {}).get("base_model")
         return [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
 
-    @cached_property
+    @property
     def vocabulary(self) -> Vocabulary | None:
         """The tokens as the tokenizer files state them; None without a tokenizer."""
-        if "tokenizer.json" not in self.checkpoint.files:
-            return None
-        configs = self.object("generation_config.json"), self.checkpoint.config
-        names = self.object("tokenizer_config.json")
-        return read_vocabulary(self.checkpoint.files["tokenizer.json"], *configs, names=names)
+        return self.once(_vocabulary)
 
     def object(self, name: str) -> dict[str, Any]:
         """A JSON file of the checkpoint, {} where it has none. `side_files.require` has read it before."""
@@ -128,10 +133,10 @@ class TextFacts(Facts[TextConfig]):
         """See `cabochon.package.contracts`."""
         return contracts(self.config, self.checkpoint.config, self.model)
 
-    @cached_property
+    @property
     def decoder(self) -> Decoder:
         """What documents for other runtimes are derived from: the graph's ports, the config, the tokenizer files."""
-        return read_decoder(self.model, self.config, self.vocabulary, self.object("generation_config.json"))
+        return self.once(_decoder)
 
 
 @dataclass(frozen=True)
@@ -167,13 +172,10 @@ class FullFacts(Facts[FullConfig]):
         """How images, sound and video are prepared. Raises ConfigError for a file that is not understood."""
         return read_processors(self.checkpoint.root)
 
-    @cached_property
+    @property
     def full(self) -> Full:
         """What its documents are derived from: the graphs' ports, the config, the tokenizer's and processors' files."""
-        return read_full(
-            self.models, self.text, self.checkpoint.config, self.vocabulary,
-            self.object("generation_config.json"), spelled(self.processors),
-        )  # fmt: skip
+        return self.once(_full)
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,25 @@ class DrafterFacts(Facts[DrafterConfig]):
     def drafter(self) -> Drafter:
         """What its documents are derived from: the graph's ports and its head, the config, the tokenizer files."""
         return read_drafter(self.model, self.config, self.vocabulary)
+
+
+def _vocabulary(facts: Facts[Any]) -> Vocabulary | None:
+    if "tokenizer.json" not in facts.checkpoint.files:
+        return None
+    configs = facts.object("generation_config.json"), facts.checkpoint.config
+    names = facts.object("tokenizer_config.json")
+    return read_vocabulary(facts.checkpoint.files["tokenizer.json"], *configs, names=names)
+
+
+def _decoder(facts: TextFacts) -> Decoder:
+    return read_decoder(facts.model, facts.config, facts.vocabulary, facts.object("generation_config.json"))
+
+
+def _full(facts: FullFacts) -> Full:
+    return read_full(
+        facts.models, facts.text, facts.checkpoint.config, facts.vocabulary,
+        facts.object("generation_config.json"), spelled(facts.processors),
+    )  # fmt: skip
 
 
 @cache

@@ -6,6 +6,8 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from cabochon.validation.findings import Severity
+from cabochon.validation.graph import Graph
+from cabochon.validation.memo import once
 from cabochon.validation.opened import Opened
 from cabochon.validation.rules import Found, rule
 
@@ -35,7 +37,7 @@ def refused_graph(package: Opened) -> Iterator[Found]:
     """
     for graph in package.graphs.values():
         try:
-            onnx.checker.check_model(_without_weights(graph.proto))
+            onnx.checker.check_model(once(graph, _without_weights))
         except Exception as error:  # ValidationError, and for broken protos whatever its C++ throws
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             yield Found(
@@ -78,21 +80,20 @@ def contradicting_types(package: Opened) -> Iterator[Found]:
     """
     for graph in package.graphs.values():
         try:
-            onnx.shape_inference.infer_shapes(
-                _without_weights(graph.proto), check_type=True, strict_mode=True
-            )
+            model = once(graph, _without_weights)
+            onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
         except Exception as error:  # InferenceError, and for broken protos whatever its C++ throws
             said = " ".join(str(error).split()) or type(error).__name__
             yield Found(graph.path, f"onnx's inference: {said}"[: 2 * _SHOWN], "types and shapes that fit")
 
 
-def _without_weights(proto: ModelProto) -> ModelProto:
+def _without_weights(graph: Graph) -> ModelProto:
     """The model with its external initializers as inputs: onnx's checker would look for their files."""
     model = ModelProto()
-    model.CopyFrom(proto)
+    model.CopyFrom(graph.proto)
     del model.graph.initializer[:]
     given = {value.name for value in model.graph.input}
-    for tensor in proto.graph.initializer:
+    for tensor in graph.proto.graph.initializer:
         if tensor.data_location != TensorProto.EXTERNAL:
             model.graph.initializer.append(tensor)
         elif tensor.name not in given:
