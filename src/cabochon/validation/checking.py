@@ -15,14 +15,11 @@ from cabochon.validation.rules import NEEDS, Found, Rule, Skipped, load, selecte
 __all__ = ["Begun", "Verdict", "begin", "finish", "judge", "validate"]
 
 _QUICK = {"weights": False, "source": False, "execute": False}
+# Families, and rules of other families, that read documents, graphs and config.json alone.
 _OF_GRAPHS = (
-    "SCH",
-    "REF",
-    "PRT",
-    "STA",
-    "ATT",
-    "SPC",
-)  # families that read documents, graphs and config.json alone
+    *("SCH", "REF", "PRT", "STA", "ATT", "SPC"),
+    *("FIL012", "FIL021", "RUN001", "RUN002", "RUN003", "RUN004", "RUN005", "RUN006"),
+)
 
 
 @dataclass(frozen=True)
