@@ -4,16 +4,14 @@ What traces graphs (onnx_ir and sympy with it) takes a second or two to import. 
 its own, while this one writes the weights already: nothing imported at the top of this module may need it.
 """
 
-import atexit
-import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cabochon import __version__
+from cabochon.package.interpreter import quick_turns, settle, uncollected
 from cabochon.package.layout import Layouts, inside
 from cabochon.package.preparing import Prepared, copied
 from cabochon.package.writer import Digest, Progress, Written, write_files
@@ -43,7 +41,7 @@ def fill(
 
     Raises PackageError where a rule finds an error in what was written.
     """
-    with ThreadPoolExecutor(1) as aside:
+    with quick_turns(), ThreadPoolExecutor(1) as aside:
         graphs = aside.submit(_graphs, known, layouts, folder, package)
         before = Written(given={folder / path: it for path, it in (given or {}).items()})
         digests = _weights(known, layouts, folder, progress, graphs, before)
@@ -105,20 +103,13 @@ def _graphs(
     known: Prepared, layouts: Layouts, folder: Path, package: "Described[Any] | None"
 ) -> "tuple[Facts[Any], Begun]":
     """Trace, place and judge the graphs: what goes on beside the writing of the weights."""
-    from cabochon.package.assembly import place_graphs
-    from cabochon.validation.checking import begin
+    with uncollected():
+        from cabochon.package.assembly import place_graphs
+        from cabochon.validation.checking import begin
 
-    _settle()
-    facts = place_graphs(trace(known), layouts, folder, package or known.kind.described)
-    return facts, begin(folder)
-
-
-@cache
-def _settle() -> None:
-    """What was imported stays for good: once told, the collector does not walk through sympy's hundred thousands of
-    objects any more. Told again when the process ends, it does not look for what to free then: half a second in all."""
-    gc.freeze()
-    atexit.register(gc.freeze)
+        settle()
+        facts = place_graphs(trace(known), layouts, folder, package or known.kind.described)
+        return facts, begin(folder)
 
 
 def _finished(
