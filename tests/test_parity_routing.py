@@ -48,14 +48,15 @@ def test_limits_are_measured_where_the_experts_are_the_same() -> None:
     moved[1:] += 0.5  # another expert of the second token
     own = {"p": answer(moved, routes(SURE, [0.5, 0.2495, 0.2505], SURE))}
     told = {"p": answer(exact, routes(SURE, CLOSE, SURE))}
-    trial = halves("here", "f16", own, told)
-    assert trial.logits is not None and trial.undecided is not None
-    assert trial.logits.relative == pytest.approx(2e-3)
-    assert trial.experts
+    for arithmetic in ("f16", "f32+int8"):
+        trial = halves("here", arithmetic, own, told)
+        assert trial.logits is not None and trial.undecided is not None
+        assert trial.logits.relative == pytest.approx(2e-3)
+        assert trial.experts
     plain = halves("here", "f16", {"p": answer(moved, None)}, {"p": answer(exact, None)})
     assert plain.logits is not None and plain.logits.relative == 0.1
     assert plain.undecided is None
-    rounded = halves("here", "f32+int8", own, told)
+    rounded = halves("here", "f32+int8", {"p": answer(moved, None)}, {"p": answer(exact, None)})
     assert rounded.logits is not None and rounded.logits.relative == 1.0
     assert rounded.undecided is None
 

@@ -14,7 +14,6 @@ from cabochon.errors import ParityError
 from cabochon.parity.levels import STRICT, firmly, twice
 from cabochon.parity.measures import Difference, Threshold, apart
 from cabochon.parity.passed import COMPONENTS, Passed, Said
-from cabochon.parity.replaced import INT8
 from cabochon.parity.subject import NUMPY, Subject
 
 __all__ = ["Component", "Match", "component_file", "limits", "present", "rounded", "strict"]
@@ -83,7 +82,7 @@ def limits(
     for ours, theirs in zip(own, exact, strict=True):
         for name in COMPONENTS:
             said = theirs.said(name)
-            counts = _counts(ours, theirs) if name == "decoder" and not arithmetic.endswith(INT8) else {}
+            counts = _counts(ours, theirs) if name == "decoder" else {}
             for (port, label), array in ours.said(name).items():
                 n = counts.get(label, len(array))
                 if n:

@@ -139,8 +139,8 @@ def halves(how: str, arithmetic: str, own: Mapping[str, Answer], exact: Mapping[
     """
     logits = {name: difference(own[name].logits, exact[name].logits) for name in own}
     noise = {name: found.relative * float(np.abs(exact[name].logits).max()) for name, found in logits.items()}
-    free = _undecided(own, exact) if not arithmetic.endswith(INT8) else None
-    counts = {name: firmly(own[name], exact[name], free is not None) for name in own}
+    free = _undecided(own, exact)
+    counts = {name: firmly(own[name], exact[name]) for name in own}
     kept = [(own[name], exact[name], n) for name, n in counts.items() if n]
     return Trial(
         how,
@@ -153,9 +153,9 @@ def halves(how: str, arithmetic: str, own: Mapping[str, Answer], exact: Mapping[
     )
 
 
-def firmly(own: Answer, exact: Answer, routed: bool = True) -> int:
+def firmly(own: Answer, exact: Answer) -> int:
     """How many positions tell what rounding moves, and not which experts it chooses: the first ones, or all."""
-    if routed and own.routes and exact.routes:
+    if own.routes and exact.routes:
         return firm(own.routes, exact.routes)
     return len(exact.logits)
 
