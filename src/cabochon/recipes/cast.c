@@ -109,14 +109,15 @@ INLINE int32_t infinite(const void *in, int type, int64_t count) {
   return widest >= 0x7F800000 || largest >= (type == F16 ? 0x7C00 : 0x7F80);
 }
 
-/* values [rows, columns], a row `stride` elements behind the last; out [rows, columns] without gaps, or null where
-   both types are one: then there is nothing to do but to look. Types: 0 bf16, 1 f16, 2 f32. 1 where anything is infinite or no number, else 0. */
 #define EACH_ROW(of) \
   for (int64_t row = 0; row < rows; row++) wrong |= of; \
   break
 #define IN(size) ((const char *)values + row * stride * size)
 #define OUT(size) ((char *)out + row * columns * size)
 
+/* values [rows, columns], a row `stride` elements behind the last; out [rows, columns] without gaps, or null where
+   both types are one: then there is nothing to do but to look. Types: 0 bf16, 1 f16, 2 f32. 1 where anything is
+   infinite or no number, else 0. */
 FOR_EACH_PROCESSOR PUBLIC int32_t cabochon_cast_1(const void *values, int32_t from, int64_t rows, int64_t columns,
                                                   int64_t stride, void *out, int32_t to) {
   int32_t wrong = 0;

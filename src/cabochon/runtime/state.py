@@ -45,10 +45,8 @@ class State:
         self.eviction = eviction or (None if window is None else Eviction.usual(window))
         self.evict_limit: int | None = None
         self._presents = [c.present for c in self.caches]
-        self._room, self._side = (
-            Room(session.ports.dtype, len(self.caches)),
-            0,
-        )  # no cache lies on the other side
+        self._room = Room(session.ports.dtype, len(self.caches))
+        self._side = 0  # no cache lies on the other side
         self._empty(1)
 
     @property

@@ -150,9 +150,8 @@ def other_copy(package: Opened) -> Iterator[Found]:
     """
     if CANONICAL in package.raw and _ANNOTATED in package.raw:
         one, other = package.raw[CANONICAL], package.raw[_ANNOTATED]
-        if repr(one) == repr(
-            other
-        ):  # to the last digit and in the same order: no need to work out who they are
+        # To the last digit and in the same order: no need to work out who they are.
+        if repr(one) == repr(other):
             return
         expected, found = identity(one), identity(other)
         if found != expected:

@@ -118,9 +118,7 @@ def _run(graph: Graph, nodes: Collection[NodeProto], name: str, feed: Feed) -> n
     given = {"": None, **{tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in held}, **feeds}
     try:
         return _valued(name, given, [(node, partial(masks.run, node)) for node in nodes])
-    except (
-        Exception
-    ):  # an operator that is rare in masks, or something wrong: onnx's own evaluator tells which
+    except Exception:  # an operator that is rare in masks, or a fault: onnx's own evaluator tells which
         return _valued(name, given, _by_onnx(graph, nodes, name, feeds, held))
 
 
