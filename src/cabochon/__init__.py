@@ -13,6 +13,8 @@ from importlib import import_module
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from cabochon.deferred import defer
+
 if TYPE_CHECKING:
     from . import errors
     from .calibration import calibrate
@@ -52,6 +54,8 @@ ROOMS = {
     "plan": "planning",
     "validate": "validation",
 }
+
+defer("sympy", "onnx_ir._symbolic_shapes")  # which names functions of sympy at its top
 
 
 def build(

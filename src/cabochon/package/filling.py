@@ -1,7 +1,8 @@
 """A package into a folder: its weights by one thread, its graph by another, then the documents, then the verdict.
 
-What traces graphs (onnx_ir and sympy with it) takes a second or two to import. It is imported and used by a thread of
-its own, while this one writes the weights already: nothing imported at the top of this module may need it.
+What traces graphs (onnx_ir, and the rules that judge them) takes half a second of CPU to import. It is imported and
+used by a thread of its own, while this one writes the weights already: nothing imported at the top of this module may
+need it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

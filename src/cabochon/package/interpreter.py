@@ -42,7 +42,7 @@ def uncollected() -> Generator[None]:
 
 @cache
 def settle() -> None:
-    """What was imported stays for good: once told, the collector does not walk through sympy's hundred thousands of
+    """What was imported stays for good: once told, the collector does not walk through its hundred thousands of
     objects any more. Told again when the process ends, it does not look for what to free then: half a second in all."""
     gc.freeze()
     atexit.register(gc.freeze)
