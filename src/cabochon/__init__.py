@@ -10,7 +10,7 @@ Importing this module imports nothing heavy: each name below is fetched when it 
 """
 
 from importlib import import_module
-from os import PathLike, fspath
+from os import PathLike, environ, fspath
 from typing import TYPE_CHECKING, Any
 
 from cabochon.deferred import defer
@@ -54,6 +54,10 @@ ROOMS = {
     "plan": "planning",
     "validate": "validation",
 }
+
+# Official builds of onnxruntime (from 1.29) and onnxruntime-genai report to Microsoft over HTTPS what they load and run
+# and keep an id of the machine and a database for it, unless this is set before they are imported. Set to 0 they may.
+environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 defer("sympy", "onnx_ir._symbolic_shapes")  # which names functions of sympy at its top
 
