@@ -4,6 +4,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import Future
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,35 @@ class Counted(Silent):
 
     def advance(self, nbytes: int) -> None:
         self.steps.append(nbytes)
+
+
+class AtOnce:
+    """A lane that does what it is given in the thread that gives it."""
+
+    def __enter__(self) -> "AtOnce":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, task: Any, *given: Any) -> "Future[Any]":
+        done: Future[Any] = Future()
+        done.set_result(task(*given))
+        return done
+
+
+def test_memory_is_given_back_of_what_is_on_the_disk_and_of_nothing_else(tmp_path, monkeypatch):
+    """Advice about pages that are not written yet changes nothing."""
+    told: list[Any] = []
+    monkeypatch.setattr(writer, "_SYNC_EVERY", 4096)
+    monkeypatch.setattr(writer, "_lane", AtOnce)
+    monkeypatch.setattr(writer, "sync", lambda file: told.append(file.tell()))
+    monkeypatch.setattr(writer, "forget", lambda file, start, end: told.append((start, end)))
+    stored = weight("w", random(100_000))
+    write_files([stored], lay_out([stored]), tmp_path, Silent(), Written())
+    written, given = told[::2], told[1::2]
+    assert given[0] == (0, 0) and given[-1][1] > 300_000, "and goes on to about the end"
+    assert all(end <= there for (_, end), there in zip(given, written, strict=True))
+    assert all(start == end for (_, end), (start, _) in pairwise(given))
 
 
 def test_every_weight_stands_where_the_layout_says_and_zeros_between(tmp_path):

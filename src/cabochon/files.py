@@ -298,8 +298,9 @@ def forget(file: IO[bytes], start: int, end: int) -> None:
     """Give back the memory that holds bytes `start` to `end`, which are on the disk.
 
     A large file would fill the memory with pages, and the system would look for ones to free while it is asked for
-    more: building 9.26 GB in f16 took 19 to 20 s of system time with them and 7 to 9 without, and left 3 GB of 24 free
-    instead of 11 (two cores of an AMD EPYC, 2026-11). Who reads the file next reads it from the disk.
+    more. Building 9.26 GB in f16 took 19 to 20 s of system time where pages were kept until an eighth of the memory was
+    left, and 7 to 9 without them; 3 GB of 24 were free then, and 11 (two cores of an AMD EPYC, 2026-11). Who reads the
+    file next reads it from the disk.
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file.fileno(), start, end - start, os.POSIX_FADV_DONTNEED)
