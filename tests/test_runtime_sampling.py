@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from cabochon.errors import PackageError, RequestError
 from cabochon.runtime.sampling import Sampler, Sampling, candidates, gumbel, penalised, sampling
@@ -29,9 +31,12 @@ def softmax(x: np.ndarray) -> np.ndarray:
         ({"top_p": 0.45}, [0], [1.0]),
         ({"top_p": 0.6}, [0, 1], [2 / 3, 1 / 3]),
         ({"top_p": 1e-6}, [0], [1.0]),
+        # of two that are equally likely the first goes
+        ({"top_p": 0.9}, [0, 1, 2, 4], [8 / 15, 4 / 15, 2 / 15, 1 / 15]),
         ({"min_p": 0.2}, [0, 1, 2], [4 / 7, 2 / 7, 1 / 7]),
         ({"min_p": 1.0}, [0], [1.0]),
         ({"temperature": 1e-310}, [0], [1.0]),
+        ({"temperature": 1e-310, "top_k": 3}, [0], [1.0]),
         ({"top_k": 3, "top_p": 0.8}, [0, 1], [2 / 3, 1 / 3]),  # top-p over what top-k left: 4/7, 2/7, 1/7
         (
             {"temperature": 0.5, "min_p": 0.05},
@@ -44,6 +49,29 @@ def test_candidates(how: dict[str, float], ids: list[int], probabilities: list[f
     got, p = candidates(LOGITS, Sampling(greedy=False, **how))
     assert got.tolist() == ids
     np.testing.assert_allclose(p, probabilities, rtol=1e-6)
+
+
+@given(
+    logits=st.lists(st.sampled_from([-np.inf, -2.0, -1.5, 0.0, 0.25, 1.0, 3.0]), min_size=1, max_size=30),
+    top_k=st.integers(0, 12),
+    top_p=st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]),
+)
+def test_what_is_left_is_what_the_definitions_leave(logits: list[float], top_k: int, top_p: float):
+    assume(max(logits) > -np.inf)
+    left = {id: logit for id, logit in enumerate(logits) if logit > -np.inf}
+    if 0 < top_k < len(left):
+        least = sorted(left.values())[-top_k]
+        left = {id: logit for id, logit in left.items() if logit >= least}
+    if top_p < 1.0:
+        whole, below = sum(map(np.exp, left.values())), 0.0
+        for id in sorted(left, key=lambda id: left[id])[:-1]:
+            below += np.exp(left[id]) / whole
+            assume(abs(below - (1 - top_p)) > 1e-9)  # else rounding decides
+            if below > 1 - top_p:
+                break
+            del left[id]
+    ids, _ = candidates(np.array(logits, np.float32), Sampling(greedy=False, top_k=top_k, top_p=top_p))
+    assert ids.tolist() == sorted(left)
 
 
 def test_minus_infinity_is_never_drawn():

@@ -64,17 +64,29 @@ def penalised(logits: np.ndarray, ids: Sequence[int], penalty: float) -> np.ndar
 
 def candidates(logits: np.ndarray, how: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """The ids that may be drawn and their probabilities (float64, sum 1): temperature, top-k, top-p, min-p."""
+    ids = _largest(logits, how.top_k)
     with np.errstate(over="ignore"):  # next to a temperature of 0 all but the largest become -inf
-        scores = (logits.astype(np.float64) - logits.max()) / how.temperature
-    ids = np.flatnonzero(scores > -np.inf)
-    if 0 < how.top_k < len(ids):
-        ids = ids[scores[ids] >= np.partition(scores[ids], -how.top_k)[-how.top_k]]
+        scores = (logits[ids].astype(np.float64) - logits.max()) / how.temperature
+    kept = scores > -np.inf
+    ids, scores = ids[kept], scores[kept]
     if how.top_p < 1.0:
-        ids = ids[_nucleus(_softmax(scores[ids]), how.top_p)]
+        kept = _nucleus(_softmax(scores), how.top_p)
+        ids, scores = ids[kept], scores[kept]
     if how.min_p > 0.0:
-        probabilities = _softmax(scores[ids])
-        ids = ids[probabilities >= how.min_p * probabilities.max()]
-    return ids, _softmax(scores[ids])
+        probabilities = _softmax(scores)
+        kept = probabilities >= how.min_p * probabilities.max()
+        ids, scores = ids[kept], scores[kept]
+    return ids, _softmax(scores)
+
+
+def _largest(logits: np.ndarray, count: int) -> np.ndarray:
+    """The ids of the `count` largest logits and of those that equal the last of them; 0: all.
+
+    The temperature leaves their order as it is, so that it need not be divided by over the whole vocabulary.
+    """
+    if not 0 < count < len(logits):
+        return np.arange(len(logits))
+    return np.flatnonzero(logits >= np.partition(logits, -count)[-count])
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
@@ -83,11 +95,13 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def _nucleus(probabilities: np.ndarray, top_p: float) -> np.ndarray:
-    """Which are left when the least likely, together at most 1 - top_p, are dropped; the likeliest always stays."""
-    order = np.argsort(probabilities, kind="stable")
-    dropped = order[np.cumsum(probabilities[order]) <= 1 - top_p]
-    kept = np.ones(len(probabilities), bool)
-    kept[dropped[: len(probabilities) - 1]] = False
+    """Which are left when the least likely, together at most 1 - top_p, are dropped, of equal ones the first before the
+    others; the likeliest always stays."""
+    ascending = np.sort(probabilities)
+    count = min(int(np.count_nonzero(np.cumsum(ascending) <= 1 - top_p)), len(ascending) - 1)
+    least = ascending[count]
+    kept, equal = probabilities >= least, np.flatnonzero(probabilities == least)
+    kept[equal[: count - np.count_nonzero(~kept)]] = False
     return kept
 
 
