@@ -53,6 +53,16 @@ def genai(*path: str, value: Any) -> How:
     return edit_json("genai_config.json", change)
 
 
+def config(key: str, value: Any) -> How:
+    return edit_json("config.json", lambda data: data.__setitem__(key, value))
+
+
+def default_epsilon(proto: onnx.ModelProto) -> None:
+    """The last norm adds what its operator does unless told otherwise."""
+    norm = next(node for node in reversed(proto.graph.node) if node.op_type == "RMSNormalization")
+    del norm.attribute[[a.name for a in norm.attribute].index("epsilon")]
+
+
 def special(role: str, number: int, content: str) -> How:
     def change(document: dict[str, Any]) -> None:
         document["package"]["tokenizer"]["special_tokens"][role] = {"id": number, "content": content}
@@ -373,8 +383,24 @@ BREAKS = (
     Break(
         "a token of genai beyond the vocabulary",
         genai("model", "bos_token_id", value=99999),
-        {"HON020"},
+        {"HON020", "HON036"},
         options=QUICK,
+    ),
+    Break("another padding for genai", genai("model", "pad_token_id", value=7), {"HON036"}, options=QUICK),
+    Break(
+        "another first token for genai", genai("model", "bos_token_id", value=5), {"HON036"}, options=QUICK
+    ),
+    Break("hotter for genai", genai("search", "temperature", value=1.7), {"HON036"}, options=QUICK),
+    Break("greedy for genai", genai("search", "do_sample", value=False), {"HON036"}, options=QUICK),
+    Break(
+        "longer than positions reach", genai("search", "max_length", value=10**6), {"HON036"}, options=QUICK
+    ),
+    Break("another epsilon in config.json", config("rms_norm_eps", 1e-5), {"HON035"}, options=QUICK),
+    Break(
+        "one norm without its epsilon",
+        all_of(edit_graph(default_epsilon), weighed("model.onnx")),
+        {"HON035"},
+        options=OURS,
     ),
     Break("an end token left out", leave_out("eot"), {"HON021"}, options=DOCUMENT),
     Break("the id of another token", special("bos", 300, "<bos>"), {"HON020"}, options=DOCUMENT),

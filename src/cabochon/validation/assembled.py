@@ -19,7 +19,7 @@ from cabochon.validation.graph import Graph
 from cabochon.validation.memo import once
 from cabochon.validation.opened import FED, LOOKUP, Opened
 
-__all__ = ["COMPONENTS", "MEDIA", "Assembled", "Joint", "assembled", "not_understood"]
+__all__ = ["COMPONENTS", "CONFIGS", "MEDIA", "Assembled", "Joint", "assembled", "not_understood"]
 
 COMPONENTS = {
     name: f"{name}/model.onnx" for name in ("decoder", "embedding", "vision_encoder", "audio_encoder")

@@ -148,7 +148,7 @@ def scales_are_computed(package: Opened) -> Iterator[Found]:
 def slow(package: Opened) -> Iterator[Found]:
     """A weight in blocks is read in a way that is very slow.
 
-    Causes: on the CPU, 8 bits without an accuracy level (a kernel over 100 times slower) and NF4 (over 20 times);
+    Causes: on the CPU, 8 bits without an accuracy level (a kernel over 100 times slower) and NF4 (over 15 times);
     everywhere, a table that is unpacked whole before some of its rows are gathered, and an unpacked weight that is
     transposed before it is multiplied, which no runtime fuses.
     Remedy: state accuracy_level 4 for 8 bits on the CPU; choose another precision than NF4 there; gather packed rows;

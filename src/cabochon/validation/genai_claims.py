@@ -8,8 +8,11 @@ from cabochon.validation.findings import Severity
 from cabochon.validation.opened import Opened
 from cabochon.validation.rules import Found, rule
 from cabochon.validation.statements import GENAI, NEEDS, VARIES, differing, entries, facts, inside, one
+from cabochon.validation.token_claims import stated_as
 
 __all__: list[str] = []
+
+DRAWN = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")  # called alike in both files
 
 
 @rule("HON016", Severity.ERROR, ("graphs", "config"))
@@ -58,6 +61,27 @@ def _genai_names(found: Decoded, decoder: Any) -> Iterator[Found]:
             if missing := [each for each in names if each not in real]:
                 at = f"{GENAI}: model.decoder.{side}.{key}"
                 yield Found(at, f"{name!r}, but there is no {missing[0]!r}", f"{side} of {found.graph.path}")
+
+
+@rule("HON036", Severity.ERROR)
+def genai_search_differs(package: Opened) -> Iterator[Found]:
+    """genai_config.json draws, begins, pads or ends otherwise than the package's other files say.
+
+    Causes: the settings of another model; a file that was edited alone; a length beyond the positions of the model.
+    Remedy: build the package again: these settings are those of the checkpoint.
+    """
+    said, drawn = package.json(GENAI), package.json("generation_config.json")
+    real = {key: inside(drawn, key) for key in DRAWN}
+    numbers = {key: float(value) for key, value in real.items() if type(value) is int}  # 1 is 1.0
+    yield from differing(f"{GENAI}: search", inside(said, "search"), real | numbers)
+    longest, most = inside(said, "search", "max_length"), package.config and package.config.max_positions
+    if isinstance(longest, int) and most is not None and longest > most:
+        yield Found(f"{GENAI}: search.max_length", str(longest), f"at most {most}, as config.json has it")
+    for role in ("bos", "pad"):
+        key = f"{role}_token_id"
+        token, known = inside(said, "model", key), stated_as(package, role)
+        if token is not None and known and not any(token == each for each in known):
+            yield Found(f"{GENAI}: model.{key}", str(token), " or ".join(map(str, sorted(known))))
 
 
 @rule("HON017", Severity.ERROR, NEEDS)

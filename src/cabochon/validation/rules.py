@@ -47,6 +47,7 @@ _MORE = {
             "genai_claims",
             "media_claims",
             "model_claims",
+            "norm_claims",
             "processor_claims",
             "token_claims",
         ),

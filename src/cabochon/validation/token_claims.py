@@ -85,10 +85,26 @@ def _stated_ends(package: Opened) -> Iterator[tuple[str, set[int]]]:
 def ends(package: Opened) -> set[int]:
     """The ids that end an answer, as generation_config.json and config.json state them."""
     found = set[int]()
-    for name in ("generation_config.json", "config.json"):
-        said = inside(package.json(name), "eos_token_id")
+    for config in configs(package):
+        said = inside(config, "eos_token_id")
         found |= {n for n in (said if isinstance(said, list) else [said]) if isinstance(n, int)}
     return found
+
+
+def configs(package: Opened) -> tuple[Any, ...]:
+    """The objects that state ids of tokens: generation_config.json, config.json and its text_config."""
+    config = package.json("config.json")
+    return package.json("generation_config.json"), config, inside(config, "text_config")
+
+
+def stated_as(package: Opened, role: str) -> set[int]:
+    """The ids that the tokenizer, generation_config.json and config.json state for "bos" or "pad"."""
+    names = package.json("tokenizer_config.json")
+    text = inside(names, f"{role}_token", "content") or inside(names, f"{role}_token")
+    ids = {number for number, content in tokens(package).added.items() if content == text}
+    return ids | {
+        number for each in configs(package) if isinstance(number := inside(each, f"{role}_token_id"), int)
+    }
 
 
 @rule("HON022", Severity.ERROR, ("graphs",))
