@@ -11,13 +11,19 @@ from cabochon.cli.output import print_json, size
 
 __all__ = ["web"]
 
+PORT = 8000
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def web(
     package: Package,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 for a free one.")] = 8000,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Where to listen; 0 for a free one.", show_default=str(PORT)),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="The address to listen on.", show_default=LOOPBACK[0])
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="SITE", help="Write a static site instead of serving.", show_default=False),
@@ -36,6 +42,10 @@ def web(
     """Serve a page that runs a package in the browser, until Ctrl-C; or write it as a static site."""
     from cabochon.web import assemble, write
 
+    if out is not None and (port is not None or host is not None or opened):
+        raise typer.BadParameter(
+            "a site that is written is not served: --out goes without --port, --host, --open"
+        )
     site = assemble(package, libraries)
     if out is not None:
         write(site, out)
@@ -43,6 +53,7 @@ def web(
         return
     from cabochon.web import open_server
 
+    host, port = host or LOOPBACK[0], PORT if port is None else port
     with open_server(site, host, port) as server:
         _tell_served(server.url, host, as_json=as_json)
         if opened:
