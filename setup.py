@@ -5,7 +5,15 @@ import os
 from setuptools import Extension, setup
 
 # The same bytes as numpy's: no fused multiply-add, no wider intermediate results. The last two change no result.
-EXACT = ["-O3", "-std=gnu11", "-fno-fast-math", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+EXACT = [
+    "-O3",
+    "-g0",
+    "-std=gnu11",
+    "-fno-fast-math",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+]
 ARGUMENTS = ["/O2", "/fp:precise"] if os.name == "nt" else EXACT
 COMPILED = ("packing/kernel", "recipes/cast")
 
