@@ -100,11 +100,12 @@ def _row(what: str, ours: float, theirs: float | None, goal: str | None) -> Row:
     if theirs is None:
         return Row(what, _milliseconds(ours), absent())
     ratio = theirs / ours
-    aim = f"≥ {FASTER[goal]} × (gate {GATES[goal]} ×)" if goal else ""
-    met = ratio >= FASTER[goal] if goal else None
-    return Row(
-        what, _milliseconds(ours), f"llama.cpp: {_milliseconds(theirs)}", f"{ratio:.2f} × faster", aim, met
-    )
+    against, found = f"llama.cpp: {_milliseconds(theirs)}", f"{ratio:.2f} × faster"
+    if goal is None:
+        return Row(what, _milliseconds(ours), against, found)
+    aim, gate = FASTER[goal], GATES[goal]
+    passed = f"the gate of {gate} × is " + ("met" if ratio >= gate else "missed too")
+    return Row(what, _milliseconds(ours), against, found, f"≥ {aim} × (gate {gate} ×)", ratio >= aim, passed)
 
 
 def counted(threads: int) -> str:

@@ -12,7 +12,8 @@ START, END = "<!-- bench:start -->", "<!-- bench:end -->"
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement, what it is compared with (where anything is), the aim, and whether it is met."""
+    """One measurement, what it is compared with (where anything is), the aim, and whether it is met. `beside`: what is
+    said beside its name where it is missed."""
 
     what: str
     ours: str
@@ -20,6 +21,7 @@ class Row:
     ratio: str = ""
     aim: str = ""
     met: bool | None = None
+    beside: str = ""
 
     def line(self) -> str:
         met = {None: "", True: "yes", False: "**no: missed**"}[self.met]
@@ -41,7 +43,7 @@ def failed(what: str, error: Exception) -> Row:
 
 def _missed(rows: list[Row]) -> str:
     judged = [row for row in rows if row.met is not None]
-    missed = [row.what for row in judged if not row.met]
+    missed = [row.what + (row.beside and f" ({row.beside})") for row in judged if not row.met]
     if not missed:
         return f"All {len(judged)} aims are met."
     return f"**{len(missed)} of {len(judged)} aims are missed: {'; '.join(missed)}.**"

@@ -1,6 +1,7 @@
 """The comparison with llama.cpp: the file that is written for it, and what is made of two sides' figures."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import beside, gguf, operators, quantized
 from bench.beside import Figures
 from bench.quantized import Given
+from bench.table import markdown
 
 SOURCE = MINIATURE / "target"
 FIGURES = Figures("about", 1.0, 10**9, 2 * 10**9, 0.5, 0.03, 9.0, 0.06)
@@ -45,6 +47,11 @@ def test_rows_of_two_sides_have_aims_on_two_threads_only() -> None:
     load, prefill, decode, _, deep = beside.rows("it", {"ours": FIGURES, "llama.cpp": theirs}, 2, 4096)
     assert load.against == "llama: 2.0 s, 1.00 GB anonymous, 1.00 GB file-backed"
     assert (prefill.ratio, prefill.aim, prefill.met) == ("3.50 × faster", "≥ 4.0 × (gate 3.0 ×)", False)
+    assert "prefill of 256 tokens, last logits, it, 2 threads (the gate of 3.0 × is met)" in markdown(
+        [prefill], 1
+    )
+    slow = {"ours": FIGURES, "llama.cpp": replace(theirs, decode=0.036)}
+    assert "(the gate of 1.3 × is missed too)" in markdown(list(beside.rows("it", slow, 2, 4096)), 1)
     assert (decode.ours, decode.against, decode.met) == ("30.0 ms", "llama.cpp: 60.0 ms", True)
     assert (deep.ratio, deep.met) == ("1.00 × faster", None)
     assert all(row.met is None for row in beside.rows("it", {"ours": FIGURES, "llama.cpp": theirs}, 1, 4096))

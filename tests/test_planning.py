@@ -234,7 +234,7 @@ def test_reasons_of_e2b() -> None:
     assert verdicts["webgpu", "f16"].reason == "the adapter must offer the feature shader-f16"
     assert "no bf16" in verdicts["webgpu", "bf16"].reason
     assert "cannot carry weights in 'nf4'" in verdicts["onnx-standard", "NF4"].reason
-    assert any("over 20 times as long" in line for line in verdicts["default", "NF4"].warnings)
+    assert any("over 15 times as long" in line for line in verdicts["default", "NF4"].warnings)
     assert verdicts["default", "Q4_K_M"].warnings == ()
     assert "a device that onnxruntime-ep-openvino lists" in verdicts["openvino-epcontext", "Q8"].reason
     assert "'openvino-ir' cannot carry weights in 'nf4'" in verdicts["openvino-ir", "NF4"].reason

@@ -141,7 +141,7 @@ _NO_BF16_CPU = (
 )
 
 _NF4 = frozenset({"nf4"})
-_SLOW_NF4 = "MatMulBnb4, the only kernel for NF4, takes over 20 times as long on the CPU as weights in blocks of 4 bits"
+_SLOW_NF4 = "MatMulBnb4, the only kernel for NF4, takes over 15 times as long on the CPU as weights in blocks of 4 bits"
 _NO_NF4 = "ai.onnx has no operator for it but a look-up that expands the weight in every run"
 _BLOCKS = frozenset({"k-quant", "round"})
 
