@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
@@ -61,6 +62,13 @@ def default_epsilon(proto: onnx.ModelProto) -> None:
     """The last norm adds what its operator does unless told otherwise."""
     norm = next(node for node in reversed(proto.graph.node) if node.op_type == "RMSNormalization")
     del norm.attribute[[a.name for a in norm.attribute].index("epsilon")]
+
+
+def one_expert(proto: onnx.ModelProto) -> None:
+    """The last router takes the likeliest expert alone."""
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), "one_expert"))
+    router = next(node for node in reversed(proto.graph.node) if node.op_type == "TopK")
+    router.input[1] = "one_expert"
 
 
 def special(role: str, number: int, content: str) -> How:
@@ -268,6 +276,13 @@ BREAKS = (
         {"HON034"},
         MIXTURE,
         options=DOCUMENT,
+    ),
+    Break(
+        "a router that chooses one expert",
+        all_of(edit_graph(one_expert, "decoder/model.onnx"), weighed("decoder/model.onnx")),
+        {"HON037"},
+        MIXTURE,
+        options=OURS,
     ),
     Break(
         "no word of the experts",

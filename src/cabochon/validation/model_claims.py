@@ -1,5 +1,6 @@
 """The rules on the document's statements about the model: limits, attention, types of weights."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -73,6 +74,31 @@ def experts_differ(package: Opened) -> Iterator[Found]:
             said = mixture.model_dump(exclude_none=True) if mixture else {}
             if said != real:
                 yield Found(f"{name}: model.mixture_of_experts", str(said or "none"), str(real or "none"))
+
+
+@rule("HON037", Severity.ERROR, ("graphs", "config"))
+def chosen_differ(package: Opened) -> Iterator[Found]:
+    """The routers of the graph choose another number of experts than config.json states.
+
+    Causes: the graph was built from another config; the number was edited in every document.
+    Remedy: build the package again.
+    """
+    for found in facts(package):
+        assert found.config is not None
+        stated = found.config.experts.chosen if found.config.experts else None
+        real = Counter(chosen_by_routers(found.graph))
+        for chosen, count in real.items():
+            if chosen != stated:
+                yield Found(f"{CONFIG}: top_k_experts", str(stated), f"{chosen}, as {count} routers have it")
+
+
+def chosen_by_routers(graph: Graph) -> Iterator[int]:
+    """How many experts each router takes the likeliest of."""
+    for node in graph.nodes:
+        above = graph.producers.get(node.input[0]) if node.op_type == "TopK" else None
+        count = graph.inline(node.input[1]) if above is not None and above.op_type == "Softmax" else None
+        if count is not None and count.size == 1:
+            yield int(count.reshape(-1)[0])
 
 
 def attention(found: Decoded) -> dict[str, Any]:
