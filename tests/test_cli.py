@@ -336,8 +336,8 @@ USAGE = [
     (("parity", "a"), "name the SOURCE, or pass --known"),
     (("parity", "a", "b", "--new-tokens", "31"), "--new-tokens"),
     (("list", "colours"), "colours"),
-    (("web", "a", "--out", "b", "--port", "0"), "--out goes without --port"),
-    (("web", "a", "--out", "b", "--open"), "--out goes without --port"),
+    (("web", "a", "--out", "b", "--port", "0"), "--out writes a site"),
+    (("web", "a", "--out", "b", "--open"), "--out writes a site"),
 ]
 
 

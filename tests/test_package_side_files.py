@@ -106,6 +106,26 @@ def test_what_no_runtime_could_read_is_refused(tmp_path, name, content, at, mess
     assert caught.value.remedy == "download the file again, or take it from the base model"
 
 
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        ("do_sample", 1, "is 1; expected true or false"),
+        ("top_k", 64.0, "is 64.0; expected a whole number, 0 or more"),
+        ("top_k", -1, "is -1; expected a whole number, 0 or more"),
+        ("top_p", "0.9", "is '0.9'; expected a number from 0 to 1"),
+        ("temperature", 10**400, "is 1000"),
+        ("bos_token_id", [2], "is [2]; expected a whole number, 0 or more"),
+        ("early_stopping", "sometimes", "is 'sometimes'; expected None or True or False or 'never'"),
+    ],
+)
+def test_settings_that_are_of_another_type_are_refused(tmp_path, key, value, message):
+    folder = copy(tmp_path / "source")
+    (folder / "generation_config.json").write_text(json.dumps({key: value}))
+    with pytest.raises(SourceError) as caught:
+        require(open_checkpoint(folder).files, ())
+    assert caught.value.at == f"generation_config.json: {key}" and caught.value.message.startswith(message)
+
+
 def test_half_a_tokenizer_is_refused(tmp_path):
     folder = copy(tmp_path / "source")
     file = folder / "tokenizer.json"

@@ -11,7 +11,9 @@ import pytest
 from onnx import numpy_helper
 
 from broken import Break, all_of, check, edit_bytes, edit_document, edit_graph, edit_json, write
-from checkpoints import EXPERTS
+from cabochon import build
+from cabochon.validation import validate
+from checkpoints import EXPERTS, copy
 from packages import Packages
 
 QUICK = {"quick": True}
@@ -69,6 +71,15 @@ def one_expert(proto: onnx.ModelProto) -> None:
     proto.graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), "one_expert"))
     router = next(node for node in reversed(proto.graph.node) if node.op_type == "TopK")
     router.input[1] = "one_expert"
+
+
+def drop(*path: str) -> How:
+    def change(data: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            data = data[key]
+        del data[path[-1]]
+
+    return edit_json("genai_config.json", change)
 
 
 def special(role: str, number: int, content: str) -> How:
@@ -405,6 +416,15 @@ BREAKS = (
     Break(
         "another first token for genai", genai("model", "bos_token_id", value=5), {"HON036"}, options=QUICK
     ),
+    Break("no end for genai", drop("model", "eos_token_id"), {"HON021"}, options=QUICK),
+    Break("no first token for genai", drop("model", "bos_token_id"), {"HON036"}, options=QUICK),
+    Break("nothing said of drawing", drop("search", "do_sample"), {"HON036"}, options=QUICK),
+    Break(
+        "a penalty of nobody's", genai("search", "repetition_penalty", value=5.0), {"HON036"}, options=QUICK
+    ),
+    Break("what is done anyway", genai("search", "repetition_penalty", value=1), set(), options=QUICK),
+    Break("a number too large", genai("search", "temperature", value=10**400), {"HON036"}, options=QUICK),
+    Break("a length too large", genai("search", "max_length", value=1e9), {"HON036"}, options=QUICK),
     Break("hotter for genai", genai("search", "temperature", value=1.7), {"HON036"}, options=QUICK),
     Break("greedy for genai", genai("search", "do_sample", value=False), {"HON036"}, options=QUICK),
     Break(
@@ -443,6 +463,21 @@ BREAKS = (
 @pytest.mark.parametrize("broken", BREAKS, ids=str)
 def test_a_broken_package_is_found_out(broken: Break, packages: Packages, tmp_path: Path) -> None:
     check(broken, packages, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("said", "key", "token"),
+    [
+        ({"pad_token": "<0x00>"}, "pad_token_id", 24),  # of the plain vocabulary
+        ({"model_specific_special_tokens": {"bos_token": "<|turn>"}}, "bos_token_id", 5),
+    ],
+)
+def test_tokens_by_other_names(said: dict[str, Any], key: str, token: int, tmp_path: Path) -> None:
+    source = copy(tmp_path / "source")
+    edit_json("tokenizer_config.json", lambda data: data.update(said))(source)
+    package = build(source, tmp_path / "package", precision="f32").path
+    assert json.loads((package / "genai_config.json").read_bytes())["model"][key] == token
+    assert not validate(package, **QUICK).findings
 
 
 def test_true_evidence_is_none_the_worse(packages: Packages, tmp_path: Path) -> None:

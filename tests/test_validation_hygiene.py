@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from broken import Break, check, copied, edit_weight, place, resum
+from broken import Break, check, copied, edit_json, edit_weight, place, resum
 from cabochon.validation import scan
 from cabochon.validation.opened import open_package
 from cabochon.validation.scan import _BLOCK, FORMATS, Tally
@@ -48,6 +48,12 @@ BREAKS = (
         "another weight than the source's",
         edit_weight(NORM, put(1.5, np.float32)),
         {"SRC001"},
+        options=SOURCE,
+    ),
+    Break(
+        "the record of another checkpoint",
+        edit_json("provenance.json", lambda d: d["target"].update(fingerprint="0" * 64)),
+        {"SRC002"},
         options=SOURCE,
     ),
 )

@@ -43,9 +43,7 @@ def web(
     from cabochon.web import assemble, write
 
     if out is not None and (port is not None or host is not None or opened):
-        raise typer.BadParameter(
-            "a site that is written is not served: --out goes without --port, --host, --open"
-        )
+        raise typer.BadParameter("--out writes a site and serves none: no --port, --host, --open")
     site = assemble(package, libraries)
     if out is not None:
         write(site, out)

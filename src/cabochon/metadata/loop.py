@@ -137,6 +137,8 @@ def _option(name: str, generation: Mapping[str, Any]) -> Input:
 def _generation(decoder: Decoder) -> Generation:
     fields = GenerationDefaults.model_fields.keys() & decoder.generation.keys()
     stated = {name: decoder.generation[name] for name in GenerationDefaults.model_fields if name in fields}
+    if stated.get("early_stopping") == "never":  # which only transformers knows
+        del stated["early_stopping"]
     overrides = {"max_output_tokens": "max_iterations", **{name: name for name in (*_OPTIONS, "seed")}}
     return Generation(
         defaults=GenerationDefaults(**{k: v for k, v in stated.items() if v is not None}),

@@ -87,7 +87,8 @@ def end_tokens(config: Mapping[str, Any]) -> Iterator[int]:
 
 def special_names(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, text) of each `*_token` of tokenizer_config.json; a token is a string or an object with `content`."""
-    for key, value in {**config, **(config.get("model_specific_special_tokens") or {})}.items():
+    more = config.get("model_specific_special_tokens")
+    for key, value in {**config, **(more if isinstance(more, Mapping) else {})}.items():
         content = value.get("content") if isinstance(value, Mapping) else value
         if key.endswith("_token") and isinstance(content, str):
             yield key, content

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cabochon.errors import PackageError, SourceError
+from cabochon.section import Section
 from cabochon.strict_json import parse_object
 
 __all__ = ["NEEDED", "PROCESSOR", "media_files", "require", "travelling"]
@@ -28,6 +29,13 @@ _PROCESSORS = {
     "preprocessor_config.json": "how images are prepared, as older checkpoints say it",
     "video_preprocessor_config.json": "how video is prepared, as older checkpoints say it",
 }
+# Keys of generation_config.json: whole numbers and the least they may be, numbers from 0 and the most.
+_COUNTS = {
+    **dict.fromkeys(("bos_token_id", "pad_token_id", "top_k", "min_length", "max_length"), 0),
+    **dict.fromkeys(("num_beams", "num_return_sequences"), 1),
+    "no_repeat_ngram_size": 0,
+}
+_NUMBERS = {"temperature": 1e30, "top_p": 1, "repetition_penalty": 1e30}
 NEEDED = ("tokenizer", "generation_config", "chat_template")
 PROCESSOR = "processor"  # no package with encoders does without: programs and prompts follow it
 
@@ -81,6 +89,9 @@ def _missing(files: Mapping[str, Path], template: str | None) -> Iterator[tuple[
 def _check(files: Mapping[str, Path]) -> str | None:
     """Every file that travels can be read as what it is. Returns the chat template, if there is one."""
     objects = {name: _object(name, file) for name, file in files.items() if name in _OBJECTS}
+    _check_generation(
+        Section(objects.get("generation_config.json", {}), "generation_config.json", null_is_absent=True)
+    )
     if "tokenizer.json" in files:
         _check_tokenizer(files["tokenizer.json"])
     at, template = "tokenizer_config.json: chat_template", _default(objects.get("tokenizer_config.json", {}))
@@ -95,6 +106,16 @@ def _object(name: str, file: Path) -> dict[str, Any]:
         return parse_object(file.read_bytes())
     except ValueError as error:
         raise _unusable(name, f"is no JSON object: {error}") from None
+
+
+def _check_generation(said: Section) -> None:
+    """What documents and runtimes take over is of its type. ConfigError otherwise."""
+    said.flag("do_sample", False)
+    for key, least in _COUNTS.items():
+        said.integer(key, least, minimum=least)
+    for key, most in _NUMBERS.items():
+        said.number(key, 0, minimum=0, maximum=most)
+    said.refuse_other("early_stopping", (None, True, False, "never"), "transformers knows no other")
 
 
 def _check_tokenizer(file: Path) -> None:

@@ -12,7 +12,14 @@ from cabochon.validation.token_claims import stated_as
 
 __all__: list[str] = []
 
-DRAWN = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")  # called alike in both files
+# How tokens are drawn: called alike in both files, with what transformers does where nothing is said.
+DRAWN = {
+    "do_sample": False,
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "repetition_penalty": 1.0,
+}
 
 
 @rule("HON016", Severity.ERROR, ("graphs", "config"))
@@ -68,20 +75,29 @@ def genai_search_differs(package: Opened) -> Iterator[Found]:
     """genai_config.json draws, begins, pads or ends otherwise than the package's other files say.
 
     Causes: the settings of another model; a file that was edited alone; a length beyond the positions of the model.
-    Remedy: build the package again: these settings are those of the checkpoint.
+    Remedy: build the package again: these settings are those of the checkpoint, or those of transformers where it has
+    none.
     """
     said, drawn = package.json(GENAI), package.json("generation_config.json")
-    real = {key: inside(drawn, key) for key in DRAWN}
-    numbers = {key: float(value) for key, value in real.items() if type(value) is int}  # 1 is 1.0
-    yield from differing(f"{GENAI}: search", inside(said, "search"), real | numbers)
-    longest, most = inside(said, "search", "max_length"), package.config and package.config.max_positions
-    if isinstance(longest, int) and most is not None and longest > most:
+    if said is None:
+        return
+    search = entries(said, "search")
+    for key, default in DRAWN.items() if drawn is not None else ():
+        found, stated = search.get(key), inside(drawn, key)
+        if found != stated and not (stated is None and found == default):
+            yield Found(f"{GENAI}: search.{key}", _shown(found), _shown(stated))
+    longest, most = search.get("max_length"), package.config and package.config.max_positions
+    if isinstance(longest, int | float) and most is not None and longest > most:
         yield Found(f"{GENAI}: search.max_length", str(longest), f"at most {most}, as config.json has it")
     for role in ("bos", "pad"):
-        key = f"{role}_token_id"
-        token, known = inside(said, "model", key), stated_as(package, role)
-        if token is not None and known and not any(token == each for each in known):
-            yield Found(f"{GENAI}: model.{key}", str(token), " or ".join(map(str, sorted(known))))
+        token, known = inside(said, "model", f"{role}_token_id"), stated_as(package, role)
+        if known and not any(token == each for each in known):
+            expected = " or ".join(map(str, sorted(known)))
+            yield Found(f"{GENAI}: model.{role}_token_id", _shown(token), expected)
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else repr(value)[:200]
 
 
 @rule("HON017", Severity.ERROR, NEEDS)

@@ -114,7 +114,7 @@ def _ports(at: str, stated: Mapping[str, Any], graph: Graph) -> Iterator[Found]:
     for side, real in sides.items():
         names = entries(stated, side)
         for key, name in names.items():
-            if name not in real:
+            if not isinstance(name, str) or name not in real:
                 yield Found(f"{at}.{side}.{key}", repr(name), f"one of the {side} of {graph.path}")
         for port in real.values():
             if names and port.name not in names.values() and not port.optional:

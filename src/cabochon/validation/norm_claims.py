@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from onnx import NodeProto
 
@@ -15,8 +16,9 @@ from cabochon.validation.statements import CLOSE
 
 __all__: list[str] = []
 
-_NORMS = {"RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"}
+_NORMS = frozenset({"RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
 _DEFAULT = 1e-5  # of all of them, where the attribute is absent
+_UNSTATED = 1e-6  # of the encoder of sound, where transformers builds norms without an epsilon
 
 
 @rule("HON035", Severity.ERROR, ("graphs",))
@@ -26,24 +28,36 @@ def norms_differ(package: Opened) -> Iterator[Found]:
     Causes: the graph was built from another config; a converter left the operator's default, 1e-5.
     Remedy: build the package again.
     """
-    for graph, key, stated in _stated(package):
-        real = Counter(_epsilon(node) for node in graph.nodes if node.op_type in _NORMS)
+    for one in _stated(package):
+        real = Counter(_epsilon(node) for node in one.graph.nodes if node.op_type in one.operators)
         for epsilon, count in real.items():
-            if not math.isclose(epsilon, stated, rel_tol=CLOSE):
-                yield Found(
-                    f"config.json: {key}", f"{stated:g}", f"{epsilon:g}, as {count} norms of {graph.path}"
-                )
+            if not any(math.isclose(epsilon, known, rel_tol=CLOSE) for known in one.known):
+                found, said = f"{one.known[0]:g}", f"{epsilon:g}, as {count} norms of {one.graph.path}"
+                yield Found(f"config.json: {one.key}", found, said)
 
 
-def _stated(package: Opened) -> Iterator[tuple[Graph, str, float]]:
-    """The graphs, and the epsilon that config.json states for all of their norms. Of the encoder of sound it states
-    one of two."""
+class _Stated(NamedTuple):
+    """A graph, the key of config.json that its norms follow, what they may add, and the operators that are norms."""
+
+    graph: Graph
+    key: str
+    known: tuple[float, ...]
+    operators: frozenset[str] = _NORMS
+
+
+def _stated(package: Opened) -> Iterator[_Stated]:
     if text := package.config or (package.drafter and package.drafter.text):
         own = (package.graphs[path] for path in (DECODER, FED, LOOKUP) if path in package.graphs)
-        yield from ((graph, "rms_norm_eps", text.eps) for graph in own)
-    seen = assembled(package)
-    if seen and seen.seeing and (graph := seen.graphs.get("vision_encoder")):
-        yield graph, f"{CONFIGS['vision_encoder']}.rms_norm_eps", seen.seeing.eps
+        yield from (_Stated(graph, "rms_norm_eps", (text.eps,)) for graph in own)
+    found = assembled(package)
+    if found is None:
+        return
+    vision, audio = map(found.graphs.get, CONFIGS)
+    if vision and found.seeing:
+        yield _Stated(vision, f"{CONFIGS['vision_encoder']}.rms_norm_eps", (found.seeing.eps,))
+    if audio and found.hearing:
+        key, known = f"{CONFIGS['audio_encoder']}.rms_norm_eps", (found.hearing.eps, _UNSTATED)
+        yield _Stated(audio, key, known, _NORMS | {"LayerNormalization"})
 
 
 def _epsilon(node: NodeProto) -> float:

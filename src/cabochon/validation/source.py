@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from cabochon.checkpoint import Checkpoint
+from cabochon.checkpoint.fingerprint import fingerprint
 from cabochon.dialects import TARGETS, Target
 from cabochon.errors import PackageError
 from cabochon.gemma4 import (
@@ -28,6 +29,7 @@ from cabochon.validation.opened import DECODER, DRAFTER, Opened
 from cabochon.validation.planned import Planned, planned
 from cabochon.validation.repacked import not_nearest
 from cabochon.validation.rules import Found, rule
+from cabochon.validation.statements import PROVENANCE, inside
 
 _NEEDS = ("graphs", "source")
 
@@ -57,6 +59,25 @@ def other_weights(package: Opened) -> Iterator[Found]:
         return
     plan = planned(package, graph)
     yield from _compared(graph, _recipes(checkpoint, *_built_for(graph, plan)), plan, checkpoint)
+
+
+@rule("SRC002", Severity.WARNING, ("source",))
+def another_checkpoint(package: Opened) -> Iterator[Found]:
+    """provenance.json was written of another checkpoint than the one that is compared with.
+
+    Causes: another revision, whose weights may be the same; another config.json; a record that was edited.
+    Remedy: compare with the checkpoint and the revision that provenance.json names, or build again.
+    """
+    if package.source is None:
+        return
+    record, real = package.json(PROVENANCE), fingerprint(package.source)
+    said = {key: inside(record, key, "fingerprint") for key in ("target", "assistant")}
+    stated = {key: each for key, each in said.items() if each is not None}
+    if stated and real not in stated.values():
+        for key, each in stated.items():
+            yield Found(
+                f"{PROVENANCE}: {key}.fingerprint", str(each), f"{real}, that of {package.source.source}"
+            )
 
 
 def _of_components(package: Opened, graphs: Mapping[str, Graph], checkpoint: Checkpoint) -> Iterator[Found]:

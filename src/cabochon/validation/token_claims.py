@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cabochon.metadata.vocabulary import special_names
 from cabochon.validation.findings import Severity
 from cabochon.validation.opened import Opened
 from cabochon.validation.rules import Found, rule
@@ -77,9 +78,11 @@ def _stated_ends(package: Opened) -> Iterator[tuple[str, set[int]]]:
             yield at, {token.id for token in special.values()}
         elif special is not None:
             yield at, set(special.model_dump(exclude_none=True).get("eos_token_id") or ())
-    said = inside(package.json(GENAI), "model", "eos_token_id")
-    if said is not None:
-        yield f"{GENAI}: model.eos_token_id", set(said if isinstance(said, list) else [said])
+    model = inside(package.json(GENAI), "model")
+    if model is not None:
+        said = inside(model, "eos_token_id")
+        listed = said if isinstance(said, list) else [said]
+        yield f"{GENAI}: model.eos_token_id", {each for each in listed if isinstance(each, int)}
 
 
 def ends(package: Opened) -> set[int]:
@@ -98,13 +101,14 @@ def configs(package: Opened) -> tuple[Any, ...]:
 
 
 def stated_as(package: Opened, role: str) -> set[int]:
-    """The ids that the tokenizer, generation_config.json and config.json state for "bos" or "pad"."""
-    names = package.json("tokenizer_config.json")
-    text = inside(names, f"{role}_token", "content") or inside(names, f"{role}_token")
-    ids = {number for number, content in tokens(package).added.items() if content == text}
-    return ids | {
-        number for each in configs(package) if isinstance(number := inside(each, f"{role}_token_id"), int)
-    }
+    """The ids that the tokenizer, generation_config.json and config.json state for "bos" or "pad"; nothing where one of
+    them names a text whose id is not known."""
+    named = dict(special_names(package.json("tokenizer_config.json") or {})).get(f"{role}_token")
+    ids = {number for number, content in tokens(package).added.items() if content == named}
+    if named is not None and not ids:
+        return set()
+    stated = (inside(config, f"{role}_token_id") for config in configs(package))
+    return ids | {number for number in stated if isinstance(number, int)}
 
 
 @rule("HON022", Severity.ERROR, ("graphs",))
