@@ -209,6 +209,15 @@ def test_list() -> None:
     assert "the formats of llama.cpp under such names are others" in text
 
 
+@pytest.mark.parametrize("terminal", [{}, {"FORCE_COLOR": "1"}], ids=["no terminal", "terminal"])
+def test_tables_are_not_cut_off(terminal: dict[str, str]) -> None:
+    environment = {**ENVIRONMENT, "COLUMNS": "60", **terminal}
+    command = [*PROGRAM, "list", "precisions"]
+    text = subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
+    assert "…" not in text
+    assert ("decoder/per_layer_input_gate" in text) != bool(terminal)  # in several lines
+
+
 def test_build(tmp_path: Path) -> None:
     text = succeed("build", SOURCE, tmp_path / "a", "--precision", "f16")
     assert "default f16" in text

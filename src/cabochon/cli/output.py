@@ -13,6 +13,9 @@ from cabochon.errors import CabochonError
 __all__ = ["plain", "print_error", "print_json", "print_table", "size"]
 
 
+_UNBOUNDED = 100_000  # characters: a table takes of them what it needs
+
+
 def plain(value: Any) -> Any:
     """The value in the types of JSON: dataclasses become objects, paths become strings."""
     if value is None or isinstance(value, str | int | float):
@@ -58,13 +61,18 @@ def size(nbytes: int) -> str:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """A table as wide as the terminal. A column whose name ends in ">" is set to the right."""
+    """A table; a column whose name ends in ">" is set to the right. Nothing is cut off: a terminal that is too narrow
+    gets cells of several lines, and what is no terminal a table as wide as it is."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
+        side = "right" if column.endswith(">") else "left"
+        table.add_column(column.removesuffix(">"), justify=side, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _UNBOUNDED
+    console.print(table)
