@@ -1,6 +1,7 @@
 """Packages of OpenVINO's IR: what OpenVINO converted is good, and each way of breaking it is found out."""
 
 import re
+import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ from cabochon.validation.net import read_net
 from cabochon.validation.rules import load
 from full_graphs import random_full
 from irs import Recorded
+from packages import TINY
 from record_ir import TEXT as RECORDED
 
 XML, BIN = "openvino_model.xml", "openvino_model.bin"
@@ -282,6 +284,16 @@ def test_what_was_just_converted_is_good_and_runs(stateful: bool, tmp_path: Path
     package = convert(standard, tmp_path / "package", stateful=stateful).path
     verdict = validate(package, execute=True, source=source)
     assert verdict.findings == () and {"OVN020", "HYG001", "FIL017"} <= {*verdict.rules}
+
+
+@WITH
+@pytest.mark.parametrize("assistant", [None, TINY / "assistant-dense"], ids=["alone", "pair"])
+def test_what_ends_a_text_may_be_a_list(assistant: Path | None, tmp_path: Path) -> None:
+    source = shutil.copytree(TINY / "text", tmp_path / "source")
+    edit_json("config.json", lambda data: data.update(eos_token_id=[1, 6], bos_token_id=None))(source)
+    said: dict[str, Any] = {"target": "openvino-ir", "precision": "f32", "assistant": assistant}
+    verdict = validate(cabochon.build(source, tmp_path / "package", **said).path, execute=True)
+    assert verdict.findings == () and "OVN020" in verdict.rules
 
 
 @WITH

@@ -57,9 +57,10 @@ def _said(package: Opened, part: Converted) -> dict[str, np.ndarray]:
     assert text is not None
     count = min((text.window or LONGEST) + 3, LONGEST)
     ids = np.random.default_rng(SEED).integers(0, text.vocab, count).tolist()
-    taken = {
-        number for name, number in (package.json("config.json") or {}).items() if name.endswith("_token_id")
-    }
+    config = package.json("config.json") or {}
+    named = [ids for name, ids in config.items() if name.endswith("_token_id")]  # a number, a list, or null
+    listed = [one for ids in named for one in (ids if isinstance(ids, list) else [ids])]
+    taken = {one for one in listed if isinstance(one, int)}
     ids = [one for one in ids if one not in taken] or [text.pad_token_id]
     options: dict[str, Any] = {"threads": 1, "provider_options": EXACT}
     model = load(package.root, **options)
