@@ -192,6 +192,10 @@ def test_list() -> None:
     assert all(target in text for target in ("default", "onnx-standard", "cuda", "webgpu"))
     rows = json.loads(succeed("list", "targets", "--json"))
     assert {row["target"]: row["provider"] for row in rows}["cuda"] == "CUDAExecutionProvider"
+    beside = next(row["caveats"] for row in rows if row["target"] == "onnx-standard")
+    assert any(
+        each.startswith("bf16: ") and "; " in each and f"- onnx-standard: {each}\n" in text for each in beside
+    )
     rows = json.loads(succeed("list", "precisions", "--json"))
     known = {row["precision"]: row for row in rows}
     assert list(known) == list(PRECISIONS)

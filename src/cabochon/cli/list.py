@@ -57,7 +57,7 @@ def targets() -> list[dict[str, Any]]:
             "padding": target.mask,
             "precisions": " ".join(sorted(target.precisions)),
             "blocks": " ".join(sorted(target.storage.methods)),
-            "caveats": "; ".join([*made.get(target.name, []), *caveats(target)]),
+            "caveats": [*made.get(target.name, []), *caveats(target)],
         }
         for target in (*TARGETS.values(), *(conversion.target for conversion in CONVERSIONS.values()))
     ]
@@ -76,7 +76,7 @@ def print_targets(rows: list[dict[str, Any]]) -> None:
     columns = [name for name in rows[0] if name != "caveats"]
     print_table(columns, [[str(row[name]) for name in columns] for row in rows])
     for row in rows:
-        for caveat in row["caveats"].split("; ") if row["caveats"] else ():
+        for caveat in row["caveats"]:
             print(f"- {row['target']}: {caveat}")
 
 
