@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cabochon.errors import ParityError
+from cabochon.errors import PackageError, ParityError
 from cabochon.parity import compare
 from packages import Packages
 
@@ -64,3 +64,29 @@ def test_media_that_one_cannot_take_are_left_out(packages: Packages, tmp_path: P
 def test_a_full_package_and_a_text_package_do_not_compare(packages: Packages) -> None:
     with pytest.raises(ParityError, match="one is a full package, the other is not; expected two of a kind"):
         compare(packages("tiny-full"), packages())
+
+
+def test_of_a_pair_its_target_is_compared(packages: Packages) -> None:
+    pair, text = packages("tiny-pair"), packages()
+    found = compare(pair, text, threads=1)
+    assert found == compare(pair / "target", text, threads=1)
+    assert all(one.equal_tokens == 32 for one in found.pairs)
+    assert compare(pair, pair, threads=1).ports == {}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_drafter_alone_does_not_compare(packages: Packages, turned: bool) -> None:
+    drafter, other = packages("tiny-drafter"), packages()
+    with pytest.raises(ParityError, match=r"a drafter, .*; expected a pair, or") as caught:
+        compare(*((other, drafter) if turned else (drafter, other)))
+    assert caught.value.at == str(drafter)
+    assert "`cabochon parity`" in caught.value.remedy
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_no_package_does_not_compare(packages: Packages, tmp_path: Path, turned: bool) -> None:
+    for place, found in ((tmp_path, "holds no model.onnx"), (tmp_path / "nosuch", "is not a folder")):
+        with pytest.raises(PackageError, match=rf"{found}.*; expected a package") as caught:
+            compare(*((packages(), place) if turned else (place, packages())))
+        assert caught.value.at == str(place)
+        assert caught.value.remedy == "make one with `cabochon build`"

@@ -25,7 +25,10 @@ def compare(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two packages: sizes, ports, metadata, and what they answer to the same prompts."""
+    """Compare two packages: sizes, ports, metadata, and what they answer to the same prompts.
+
+    Of a pair the target is compared.
+    """
     from cabochon.parity import compare
 
     found = compare(a, b, threads=threads)

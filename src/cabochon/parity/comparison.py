@@ -16,8 +16,9 @@ from cabochon.parity.measures import apart
 from cabochon.parity.prompts import Prompt, prompts
 from cabochon.parity.quality import alike
 from cabochon.parity.subject import Subject
-from cabochon.parity.widened import is_full, read_graph, read_properties, widen, widen_full
-from cabochon.runtime.folder import decoder_file, graph_file
+from cabochon.parity.widened import is_drafter, is_full, read_graph, read_properties, widen, widen_full
+from cabochon.runtime.folder import decoder_file, graph_file, open_folder
+from cabochon.runtime.pair import TARGET
 from cabochon.runtime.properties import IR
 from cabochon.validation.net import read_net
 
@@ -71,11 +72,12 @@ def compare(
 ) -> Comparison:
     """Compares two packages with one vocabulary, text or full ones, on prompts tokenized by `b`'s tokenizer.
 
-    Full packages run as a whole, from text and what media both take to tokens. bf16 packages run as f32 twins; all
-    others as they are, with what kernels of weights in blocks round. Raises ParityError where the vocabularies differ,
-    one package is full and the other is not, or a graph cannot be run.
+    Of a pair its target is compared. Full packages run as a whole, from text and what media both take to tokens. bf16
+    packages run as f32 twins; all others as they are, with what kernels of weights in blocks round. Raises PackageError
+    for what is no package, and ParityError where one is a drafter alone, the vocabularies differ, one package is full
+    and the other is not, or a graph cannot be run.
     """
-    a, b = Path(a), Path(b)
+    a, b = _predicting(Path(a)), _predicting(Path(b))
     if is_full(a) != is_full(b):
         raise ParityError("one is a full package, the other is not; expected two of a kind", at=f"{a}, {b}")
     with tempfile.TemporaryDirectory(prefix="cabochon-compare-", dir=scratch) as place:
@@ -104,6 +106,19 @@ def compare(
         ran_usually=usually[0],
         usual=usually[1],
     )
+
+
+def _predicting(package: Path) -> Path:
+    """What predicts by itself: of a pair its target, else the package."""
+    if open_folder(package).full or not is_drafter(package):
+        return package
+    if decoder_file(package / TARGET) is None:
+        raise ParityError(
+            "a drafter, which predicts nothing alone; expected a pair, or a package of text or a full one",
+            at=str(package),
+            remedy="`cabochon parity` compares a drafter step by step",
+        )
+    return package / TARGET
 
 
 def _answers(
