@@ -7,6 +7,7 @@ import pytest
 from cabochon.demo import MINIATURE, Account, demo, tour
 from cabochon.package import build
 from cabochon.runtime import load
+from test_cli import call
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +46,39 @@ def test_a_flipped_bit_fails_the_check(tmp_path: Path) -> None:
     (built.path / "model.onnx.data").write_bytes(data)
     check = next(tour._checks([built], [model]))
     assert (check.passed, check.found) == (False, "model.onnx.data")
+
+
+def test_a_package_is_left_alone(account: Account) -> None:
+    package = account.packages[0].path
+    before = sorted(package.iterdir())
+    done = call("demo", "--out", package)
+    assert done.returncode == 1
+    assert f"{package}: is a package; expected a folder to put packages in" in done.stderr
+    assert "-> choose another name" in done.stderr
+    assert sorted(package.iterdir()) == before
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    done = call("demo", "--out", tmp_path / "a")
+    assert done.returncode == 1
+    assert f"{tmp_path / 'a'}: is a file; expected a folder to put packages in" in done.stderr
+    assert "-> choose another name" in done.stderr
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_name_that_is_taken_is_refused_before_anything_is_built(
+    account: Account, tmp_path: Path, which: int
+) -> None:
+    taken = tmp_path / account.packages[which].path.name
+    taken.mkdir()
+    done = call("demo", "--out", tmp_path)
+    assert done.returncode == 1
+    assert f"{taken}: OUT exists already; expected a name that is free" in done.stderr
+    assert list(tmp_path.iterdir()) == [taken]
+
+
+def test_the_folder_is_made(tmp_path: Path, account: Account) -> None:
+    out = tmp_path / "a" / "b"
+    assert call("demo", "--out", out).returncode == 0
+    assert {path.name for path in out.iterdir()} == {package.path.name for package in account.packages}

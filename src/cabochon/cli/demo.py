@@ -1,5 +1,6 @@
 """cabochon demo: the whole way on the shipped miniature."""
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +9,7 @@ import typer
 
 from cabochon.cli.options import AsJson
 from cabochon.cli.output import print_json, print_table, size
+from cabochon.errors import PackageError
 
 if TYPE_CHECKING:
     from cabochon.demo import Account
@@ -26,7 +28,7 @@ def demo(
     from cabochon.demo import demo
 
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        require_room(out)
     with tempfile.TemporaryDirectory(prefix="cabochon-demo-") as aside:
         account = demo(out or Path(aside))
     if as_json:
@@ -34,6 +36,24 @@ def demo(
     else:
         print_account(account)
     raise typer.Exit(0 if account.passed else 1)
+
+
+def require_room(out: Path) -> None:
+    """Raise PackageError, before anything is built, where the packages cannot be new folders in `out`."""
+    from cabochon.demo.tour import VARIANTS
+    from cabochon.files import refuse
+    from cabochon.runtime.folder import DECODERS
+
+    marks = ("provenance.json", "inference_metadata.yaml", *DECODERS)
+    is_file = os.path.lexists(out) and not out.is_dir()
+    if is_file or any((out / mark).is_file() for mark in marks):
+        raise PackageError(
+            f"is a {'file' if is_file else 'package'}; expected a folder to put packages in, or a name that is free",
+            at=str(out),
+            remedy="choose another name",
+        )
+    for target, precision in VARIANTS:
+        refuse(out / f"{target}-{precision}")
 
 
 def print_account(account: "Account") -> None:
