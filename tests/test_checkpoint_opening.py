@@ -150,7 +150,22 @@ def test_what_cannot_be_opened_says_why(folder, name):
         open_checkpoint(folder)
     assert type(caught.value) is kind
     assert message in str(caught.value)
+    assert caught.value.at.startswith(str(folder))
     assert caught.value.remedy
+
+
+def test_a_folder_without_a_config_is_perhaps_another_one(folder):
+    no_config(folder)
+    with pytest.raises(SourceError, match="give the folder of the checkpoint") as caught:
+        open_checkpoint(folder)
+    assert caught.value.at == f"{folder}/config.json"
+
+
+def test_a_shard_is_said_with_its_folder(folder):
+    (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(SourceError) as caught:
+        open_checkpoint(folder)
+    assert caught.value.at == f"{folder}/model.safetensors"
 
 
 def test_pickles_are_never_opened(folder):

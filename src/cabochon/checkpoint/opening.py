@@ -1,6 +1,8 @@
 """Opening a checkpoint: which folder, which files, what a user should know."""
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -85,7 +87,9 @@ def _open(source: str | Path, revision: str | None, check: Check | None) -> Chec
         root = fetch(repository, revision, lambda folder: _examine(folder, check))
     refuse_kinds({path.name for path in root.iterdir()}, str(root))
     config = _examine(root, check)
-    tensors, remarks = read_shards(root)
+    with _named(root):
+        tensors, remarks = read_shards(root)
+        others = _other_files(root)
     refuse_quantized_tensors(tensors, str(root))
     identity, commit = snapshot_identity(root)
     return Checkpoint(
@@ -95,18 +99,30 @@ def _open(source: str | Path, revision: str | None, check: Check | None) -> Chec
         revision=commit,
         config=config,
         tensors=MappingProxyType(tensors),
-        files=MappingProxyType(_other_files(root)),
+        files=MappingProxyType(others),
         remarks=tuple(remarks),
     )
 
 
 def _examine(root: Path, check: Check | None) -> dict[str, Any]:
     """config.json of the folder, once nothing in it speaks against the checkpoint."""
-    config = _read_config(root)
-    refuse_quantized(config)
-    if check is not None:
-        check(config)
+    with _named(root):
+        config = _read_config(root)
+        refuse_quantized(config)
+        if check is not None:
+            check(config)
     return config
+
+
+@contextmanager
+def _named(root: Path) -> Generator[None]:
+    """Errors about what lies in the folder name it: of a target and an assistant there are two."""
+    try:
+        yield
+    except SourceError as error:
+        if error.at != str(root):
+            error.at = f"{root}/{error.at}"
+        raise
 
 
 def _check_revision(root: Path, revision: str | None) -> None:
@@ -121,6 +137,12 @@ def _check_revision(root: Path, revision: str | None) -> None:
 
 
 def _read_config(root: Path) -> dict[str, Any]:
+    if not os.path.lexists(root / "config.json"):
+        raise SourceError(
+            "is missing",
+            at="config.json",
+            remedy="give the folder of the checkpoint, or download it again, all files from one revision",
+        )
     text = real_file(root, "config.json").read_bytes()
     refuse_pointer(text, "config.json")
     try:
