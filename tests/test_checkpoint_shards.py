@@ -195,3 +195,12 @@ def test_a_missing_shard_is_not_a_tensor_error(folder):
     with pytest.raises(SourceError) as caught:
         read_shards(folder)
     assert not isinstance(caught.value, TensorError)
+
+
+def test_a_package_is_no_checkpoint(tmp_path):
+    for name in ("config.json", "provenance.json", "SHA256SUMS", "model.onnx"):
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(SourceError, match="is a package that was built; expected a checkpoint") as caught:
+        read_shards(tmp_path)
+    assert caught.value.at == str(tmp_path)
+    assert "--assistant" in caught.value.remedy and "`cabochon convert`" in caught.value.remedy
