@@ -287,7 +287,7 @@ def test_everything_that_differs_is_named_at_once(tmp_path: Path):
 @pytest.mark.parametrize(("options", "message"), [
     ({"precision": "f16"}, "was built with precision f32; f16 is asked for"),
     ({"precision": "f32", "target": "cuda"}, "was built with target default; cuda is asked for"),
-    ({"precision": "f32", "revision": "main"}, "was built with revision None; main is asked for"),
+    ({"precision": "f32", "revision": "main"}, r"without a known revision; main .*\n  -> leave --revision out"),
     ({"precision": "f32", "logits_to_keep": 3}, "was built with logits_to_keep 0; 3 is asked for"),
     ({"precision": "f32", "logits_to_keep": 1}, "a target verifies several tokens at once"),
 ])  # fmt: skip
@@ -330,8 +330,9 @@ def test_a_target_with_a_changed_byte_is_refused(packages: Packages, tmp_path: P
 
 
 def test_the_two_are_not_exchanged(tmp_path: Path):
-    with pytest.raises(UnsupportedError, match="is no drafter"):
+    with pytest.raises(UnsupportedError, match="is no drafter") as caught:
         cabochon.build(TARGET, tmp_path / "p", assistant=TARGET)
+    assert caught.value.at == f"{TARGET}/config.json"
     with pytest.raises(UnsupportedError, match="is a drafter"):
         cabochon.build(ASSISTANT, tmp_path / "p", assistant=ASSISTANT)
 

@@ -117,10 +117,12 @@ def read_built(path: Path, asked: Order, revision: str | None) -> BuiltTarget:
 
 def _same(path: Path, what: str, found: Any, asked: Any, option: str) -> None:
     if found != asked:
+        known = found is not None
         raise PackageError(
-            f"the target was built with {what} {found}; {asked} is asked for",
+            f"the target was built {f'with {what} {found}' if known else f'without a known {what}'}; "
+            f"{asked} is asked for",
             at=str(path),
-            remedy=f"give {option} {found}, or build the target again",
+            remedy=f"{f'give {option} {found}' if known else f'leave {option} out'}, or build the target again",
         )
 
 
