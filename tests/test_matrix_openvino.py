@@ -10,6 +10,7 @@ import pytest
 from cabochon import sums
 from cabochon.errors import PackageError
 from cabochon.matrix import build_matrix
+from cabochon.matrix.present import present
 from packages import TINY
 
 openvino = pytest.importorskip("openvino", reason="openvino is not installed: pip install cabochon[openvino]")
@@ -23,7 +24,13 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("openvino") / "out"
     ran = build_matrix(TINY / "text", out, only=["openvino-epcontext"])
     assert [(outcome.folder, outcome.status) for outcome in ran.variants] == [(f, "built") for f in CHAIN]
+    assert {outcome.folder: outcome.nbytes for outcome in ran.variants} == sizes(out)
     return out
+
+
+def sizes(out: Path) -> dict[str, int]:
+    """By folder the bytes of what stands there, as the index has them."""
+    return {package.folder: package.nbytes for package in present(out)}
 
 
 def test_one_is_made_of_the_other(out: Path) -> None:
@@ -39,7 +46,8 @@ def test_one_is_made_of_the_other(out: Path) -> None:
 
 def test_what_was_made_of_another_is_another(out: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(out, tmp_path / "out"))
-    assert build_matrix(TINY / "text", copy, only=CHAIN).complete
+    kept = build_matrix(TINY / "text", copy, only=CHAIN)
+    assert kept.complete and {outcome.folder: outcome.nbytes for outcome in kept.variants} == sizes(copy)
     record = json.loads((copy / "openvino-ir/provenance.json").read_text())
     record["converted_from"]["files"] = {}
     (copy / "openvino-ir/provenance.json").write_text(json.dumps(record))

@@ -12,6 +12,7 @@ from cabochon.errors import CabochonError, PackageError
 from cabochon.matrix import VARIANTS, Matrix, plan_matrix
 from cabochon.matrix.shards import read_shard, shard_of, split
 from cabochon.matrix.variants import chosen
+from cabochon.planning import plan
 from cabochon.recipes import PRECISIONS
 from family import MEMBERS, Member
 from packages import TESTS, TINY
@@ -104,6 +105,18 @@ def test_a_pair_has_a_drafter_and_its_target(e2b: Matrix) -> None:
     assert {path: file.nbytes for path, file in ours.items() if path != "model.onnx.data"} == alone
     assert ours["model.onnx.data"].nbytes > 10**8
     assert [file.key for file in pairs.units[1].files] == [file.key for file in pairs.units[0].files]
+
+
+@pytest.mark.parametrize("assistant", [None, TINY / "assistant-dense"], ids=["alone", "pair"])
+def test_a_variant_is_as_large_as_the_plan_of_the_checkpoint_says(assistant: Path | None) -> None:
+    said = {
+        (verdict.target, verdict.precision): verdict.disk
+        for verdict in plan(TINY / "text", assistant=assistant).verdicts
+    }
+    units = plan_matrix(TINY / "text", assistant=assistant, only=["Q4_K_M/onnx-standard", "openvino-*"]).units
+    assert len(units) == 4
+    for unit in units:
+        assert unit.nbytes == said[unit.variant.target, unit.variant.precision], unit.folder
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 30])

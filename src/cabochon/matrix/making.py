@@ -12,6 +12,7 @@ from cabochon.matrix.donors import Donors
 from cabochon.matrix.index import write_index
 from cabochon.matrix.outcome import Outcome
 from cabochon.matrix.plan import Matrix, Unit
+from cabochon.matrix.present import bytes_of
 from cabochon.matrix.standing import Inputs, standing
 from cabochon.matrix.variants import EPCONTEXT, VARIANTS
 from cabochon.matrix.watch import Event, Share, Watch
@@ -59,11 +60,15 @@ class Making:
         self.ready.add(unit.folder)
         self.donors.add(self.out, unit, checked=checked)
 
+    def keep(self, unit: Unit) -> Outcome:
+        """It is left as it stands there."""
+        return Outcome(unit.folder, "kept", nbytes=bytes_of(unit.variant, self.out))
+
     def make(self, unit: Unit, cost: int, *, replacing: bool) -> Outcome:
         """Build it, unless another run has meanwhile; `cost` bytes of the whole are counted for it."""
         self.look_around()
         if unit.folder in self.ready:
-            return Outcome(unit.folder, "kept", nbytes=unit.nbytes)
+            return self.keep(unit)
         self.tell("started", unit.folder, bytes=cost)
         given = {} if unit.variant.converted else self.donors.given(unit)
         share = Share(unit.folder, cost, self.done, self.total, self.watch)
@@ -124,7 +129,7 @@ def _outcome(out: Path, unit: Unit, given: Mapping[str, tuple[Path, Digest]], bu
     return Outcome(
         unit.folder,
         "built",
-        nbytes=unit.nbytes,
+        nbytes=bytes_of(unit.variant, out),
         linked=tuple(sorted({path.relative_to(out).as_posix() for path, _ in given.values()})),
         linked_bytes=sum(file.nbytes for file in unit.files if file.path in given),
         read_bytes=sum(file.read for file in unit.files if file.path not in given),

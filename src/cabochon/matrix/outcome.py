@@ -11,8 +11,8 @@ __all__ = ["Outcome", "Ran"]
 class Outcome:
     """What became of a variant. `status`: "kept" as it stood there, "built", "refused" for this checkpoint, "failed".
 
-    `nbytes` are those of the package as planned, `linked_bytes` those of its files of weights that stood in another
-    already, `read_bytes` those of the checkpoint that the rest was computed from.
+    `nbytes` are those of the package that stands there, as planned where it failed; `linked_bytes` those of its files
+    of weights that stood in another already, `read_bytes` those of the checkpoint that the rest was computed from.
     """
 
     folder: str

@@ -20,6 +20,7 @@ from cabochon.recipes import PRECISIONS
 __all__ = ["Matrix", "Unit", "plan_matrix"]
 
 _TARGET = "target"  # where the target of a pair lies
+_LOOK_UP = "token_embedding"  # what looks tokens up for its drafter: converted, with a table of its own
 
 
 @dataclass(frozen=True)
@@ -122,12 +123,14 @@ def _units(asked: Iterable[Variant], parts: list[Offer]) -> tuple[Unit, ...]:
     said = {(verdict.target, verdict.precision): verdict for verdict in every}
     found = dict[str, Unit]()
     for variant in asked:
-        found[variant.folder] = _converted(variant, found) if variant.needs else _unit(variant, parts, said)
+        verdict = said[variant.target, variant.precision]
+        found[variant.folder] = (
+            _converted(variant, found, verdict) if variant.needs else _unit(variant, parts, verdict)
+        )
     return tuple(found.values())
 
 
-def _unit(variant: Variant, parts: list[Offer], said: Mapping[tuple[str, str], Verdict]) -> Unit:
-    verdict = said[variant.target, variant.precision]
+def _unit(variant: Variant, parts: list[Offer], verdict: Verdict) -> Unit:
     if verdict.status == "refused":
         return Unit(variant, refused=verdict.reason)
     documents = next(part.disk for part in verdict.components if part.name == "documents")
@@ -146,16 +149,19 @@ def _files(variant: Variant, offer: Offer) -> tuple[Content, ...]:
     return contents(offer.kind.weights(offer.config, offer.tensors, target, precision), target)
 
 
-def _converted(variant: Variant, found: Mapping[str, Unit]) -> Unit:
-    """About as large as what it is made of, where each graph has all its weights in one file. Nothing of it is the same
-    but what EPContext refers to, which is the IR."""
+def _converted(variant: Variant, found: Mapping[str, Unit], verdict: Verdict) -> Unit:
+    """As large as the verdict says, where each graph has all its weights in one file. Nothing of it is the same but
+    what EPContext refers to, which is the IR."""
     made_of = found[variant.needs or ""]
     if made_of.refused:
         return Unit(variant, refused=f"{made_of.folder}, which it is made of, is refused: {made_of.refused}")
     if variant.target == EPCONTEXT:
         return replace(made_of, variant=variant)
+    tables = (
+        Content(part.name, part.disk, part.name, 0) for part in verdict.components if part.name == _LOOK_UP
+    )
     files = tuple(
         replace(file, key=f"{variant.folder}/{file.path}", nbytes=file.nbytes * file.names, read=0, names=1)
-        for file in made_of.files
+        for file in (*made_of.files, *tables)
     )
-    return Unit(variant, files, made_of.documents)
+    return Unit(variant, files, verdict.disk - sum(file.nbytes for file in files))

@@ -11,7 +11,7 @@ from cabochon.errors import PackageError
 from cabochon.matrix.standing import read_record
 from cabochon.matrix.variants import VARIANTS, Variant
 
-__all__ = ["Package", "present"]
+__all__ = ["Package", "bytes_of", "present"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,12 @@ class Package:
 def present(out: Path) -> list[Package]:
     """Those that stand below `out`, whole, in the order of the table."""
     return [found for variant in VARIANTS.values() if (found := _package(variant, out / variant.folder))]
+
+
+def bytes_of(variant: Variant, out: Path) -> int:
+    """The bytes of the package of a variant that stands below `out`, as the index counts them."""
+    found = _package(variant, out / variant.folder)
+    return found.nbytes if found else 0
 
 
 def _package(variant: Variant, path: Path) -> Package | None:

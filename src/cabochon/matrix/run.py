@@ -118,7 +118,7 @@ def _outcomes(making: Making, replacing: bool, verify: bool) -> Iterator[Outcome
         if unit.refused:
             outcome = Outcome(unit.folder, "refused", unit.refused)
         elif unit.folder in kept:
-            outcome = Outcome(unit.folder, "kept", nbytes=unit.nbytes)
+            outcome = making.keep(unit)
         else:
             replaced = found[unit.folder].state != "absent"
             outcome = making.make(unit, costs[unit.folder], replacing=replaced)
