@@ -94,6 +94,10 @@ def build(
     from cabochon import build
     from cabochon.dialects.conversions import CONVERSIONS
 
+    if calibrate_limit is not None and calibrate is None:
+        raise typer.BadParameter("--calibrate-limit goes with --calibrate")
+    if assistant_revision is not None and assistant is None:
+        raise typer.BadParameter("--assistant-revision goes with --assistant")
     traced = CONVERSIONS[target].of if target in CONVERSIONS else target
     with Bar(silent=as_json) as bar:
         found = statistics(

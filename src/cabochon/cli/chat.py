@@ -51,7 +51,7 @@ def chat(
     repetition_penalty: RepetitionPenalty = None,
     seed: Seed = None,
     speculation: Speculation = None,
-    num_draft_tokens: NumDraftTokens = "auto",
+    num_draft_tokens: NumDraftTokens = None,
     proposer: Proposer = None,
     threads: Threads = None,
     provider: Provider = None,
@@ -64,6 +64,7 @@ def chat(
     A turn that cannot be answered is left out of the conversation; then the exit code is 1 in the end. With --json
     every answer is one line of JSON.
     """
+    options = read_request(context)
     provider_options = read_provider_options(provider_option)
     from cabochon.runtime import load
 
@@ -71,7 +72,7 @@ def chat(
         package, threads=threads, provider=provider, provider_options=provider_options, proposer=proposer
     )
     said = [{"role": "system", "content": system}] if system is not None else []
-    if not converse(model, said, read_request(context), as_json):
+    if not converse(model, said, options, as_json):
         raise typer.Exit(1)
 
 

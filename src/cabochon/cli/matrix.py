@@ -73,6 +73,8 @@ def matrix(
 
     if model is ModelKind.drafter:
         raise typer.BadParameter("expected text or full", param_hint="--model")
+    if listing and (verify or replace):
+        raise typer.BadParameter("--list writes nothing: no --verify, --replace")
     asked: dict[str, Any] = {
         "model": model and model.value,
         "assistant": assistant,

@@ -118,9 +118,11 @@ Speculation = Annotated[
     ),
 ]
 NumDraftTokens = Annotated[
-    str,
+    str | None,
     typer.Option(
-        metavar="N", help="How many tokens are guessed ahead: a number, or auto for as many as pay."
+        metavar="N",
+        help="How many tokens are guessed ahead: a number, or auto for as many as pay.",
+        show_default="auto",
     ),
 ]
 Proposer = Annotated[
@@ -160,14 +162,17 @@ _REQUEST = (
 def read_request(context: typer.Context) -> dict[str, Any]:
     """What a command was given of the options that `run` and `chat` share, as `Model.generate` takes them.
 
-    A number of draft tokens that is neither a number nor auto is the runtime's to refuse.
+    A number of draft tokens that is neither a number nor auto is the runtime's to refuse; any is a usage error where
+    nothing is guessed ahead.
     """
     given = context.params
     drafts = given["num_draft_tokens"]
+    if drafts is not None and given["speculation"] is False:
+        raise typer.BadParameter("--no-speculation guesses nothing ahead: no --num-draft-tokens")
     return {
         **{name: given[name] for name in _REQUEST},
         "greedy": given["greedy"] or None,
-        "num_draft_tokens": int(drafts) if drafts.isdecimal() else drafts,
+        "num_draft_tokens": int(drafts) if drafts and drafts.isdecimal() else drafts,
     }
 
 

@@ -65,7 +65,7 @@ def run(
     stop: Stop = None,
     ignore_eos: IgnoreEos = False,
     speculation: Speculation = None,
-    num_draft_tokens: NumDraftTokens = "auto",
+    num_draft_tokens: NumDraftTokens = None,
     proposer: Proposer = None,
     threads: Threads = None,
     provider: Provider = None,
@@ -80,14 +80,14 @@ def run(
     """
     media = read_media(image, audio, video)
     asked = read_prompt(prompt, chat, ids, system, media)
+    options = read_request(context)
+    options |= {"stop": stop or (), "ignore_eos": ignore_eos}
     provider_options = read_provider_options(provider_option)
     from cabochon.runtime import load
 
     model = load(
         package, threads=threads, provider=provider, provider_options=provider_options, proposer=proposer
     )
-    options = read_request(context)
-    options |= {"stop": stop or (), "ignore_eos": ignore_eos}
     if chat is None:
         options |= attached(media)
     if prompt is not None:
