@@ -138,12 +138,12 @@ def _refuse_stale(shards: Collection[str]) -> None:
 
 
 def _no_weights(root: Path, present: Collection[str]) -> SourceError:
-    if {"provenance.json", "SHA256SUMS"} <= present:
+    if "provenance.json" in present and "SHA256SUMS" in present:
         return SourceError(
             "is a package that was built; expected a checkpoint",
             at=str(root),
-            remedy="give the checkpoint it was built from; `cabochon convert` takes a package, and `cabochon build` does "
-            "as the target of an --assistant",
+            remedy="give the checkpoint it was built from; `cabochon convert` takes a package, and so does "
+            "`cabochon build` with --assistant",
         )
     shards = sorted(_weights(present))
     found = f"; found {_listed(shards)}" if shards else ""
