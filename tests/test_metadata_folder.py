@@ -78,6 +78,8 @@ def test_refused(miniature: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(PackageError, match="no inference_metadata"):
         convert_package(tmp_path / "empty", tmp_path / "out", "v1.8")
+    with pytest.raises(PackageError, match=r"is not a folder; expected a package\n  -> make one"):
+        convert_package(tmp_path / "nowhere", tmp_path / "out", "v1.8")
     with pytest.raises(PackageError, match="lies inside"):
         convert_package(miniature, miniature / "out", "v1.8")
     with pytest.raises(PackageError, match="exists already"):

@@ -53,9 +53,9 @@ def convert_package(package: Path, out: Path, dialect: str) -> Folder:
     """
     name = next((name for name in forms.NAMES if (package / name).is_file()), None)
     if name is None:
-        raise PackageError(
-            "has no inference_metadata.yaml; expected a package", at=str(package), remedy="build it again"
-        )
+        found = "has no inference_metadata.yaml" if package.is_dir() else "is not a folder"
+        remedy = "build it again" if package.is_dir() else "make one with `cabochon build`"
+        raise PackageError(f"{found}; expected a package", at=str(package), remedy=remedy)
     files.refuse(out, package)
     document, remarks = _converted(package, name, dialect)
     new = {forms.NAMES[0]: document} | _loop(package, dialect, remarks)
