@@ -109,6 +109,11 @@ def test_the_bar_shows_sizes_rate_and_time_left(monkeypatch: Any) -> None:
     assert "0:00:0" in shown or "-:--:--" in shown
 
 
+def test_no_bar_where_there_is_no_terminal(tmp_path: Path) -> None:
+    done = call("build", cabochon.demo.MINIATURE / "target", tmp_path / "a")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_no_bar_beside_json(monkeypatch: Any) -> None:
     with Bar(silent=True) as bar:
         bar.start(10)

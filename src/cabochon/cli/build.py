@@ -143,7 +143,7 @@ def print_built(built: "Built") -> None:
 
 
 class Bar:
-    """A progress bar on standard error, with rate and time left, for as long as bytes are written."""
+    """A progress bar on a terminal's standard error, with rate and time left, for as long as bytes are written."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self._silent = silent
@@ -159,7 +159,7 @@ class Bar:
         self.done()
 
     def start(self, nbytes: int) -> None:
-        """Show the bar; `nbytes` are to be written."""
+        """Show the bar, on a terminal; `nbytes` are to be written."""
         if self._silent:
             return
         from rich.console import Console
@@ -171,8 +171,11 @@ class Bar:
             TransferSpeedColumn,
         )
 
+        console = Console(stderr=True)
+        if not console.is_terminal:
+            return
         columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        self._bar = Progress("writing", *columns, console=Console(stderr=True), transient=True)
+        self._bar = Progress("writing", *columns, console=console, transient=True)
         self._task = self._bar.add_task("writing", total=nbytes)
         self._bar.start()
 
