@@ -184,7 +184,7 @@ def test_plan_of_one_precision(tmp_path: Path) -> None:
     assert {v["precision"] for v in found["verdicts"]} == {"mine"}
     recipe.write_text(f'name = "mine"\n[[rules]]\nweights = "decoder/mlp.down"\n{rule}')
     text = succeed("plan", SOURCE, "--precision", recipe)
-    assert "recipe mine: rules[0]: weights: 'decoder/mlp.down' fits no weight (did you mean" in text
+    assert f"{recipe}: rules[0]: weights: 'decoder/mlp.down' fits no weight (did you mean" in text
 
 
 def test_list() -> None:

@@ -217,7 +217,7 @@ def test_a_pattern_that_fits_nothing_is_refused_with_what_there_is(tmp_path: Pat
     found = open_recipe(recipe(tmp_path, MINE.replace("decoder/mlp.down_proj", "decoder/mlp.down_project")))
     with pytest.raises(ConfigError) as caught:
         require_applicable(found, TENSORS, "decoder")
-    assert caught.value.at == "recipe mine: rules[1]: weights"
+    assert caught.value.at == f"{tmp_path / 'mine.toml'}: rules[1]: weights"
     assert "fits no weight (did you mean 'decoder/mlp.down_proj'?)" in caught.value.message
     assert (
         "decoder/embed_tokens, decoder/lm_head, decoder/mlp.down_proj, decoder/mlp.up_proj"
@@ -237,7 +237,7 @@ def test_no_table_is_stored_in_nf4(tmp_path: Path) -> None:
     found = open_recipe(recipe(tmp_path, 'name = "mine"\n' + nf4))
     with pytest.raises(ConfigError, match="'nf4' for decoder/embed_tokens") as caught:
         require_applicable(found, TENSORS, "decoder")
-    assert caught.value.at == "recipe mine: rules[0]: method"
+    assert caught.value.at == f"{tmp_path / 'mine.toml'}: rules[0]: method"
     float_tables = '[[rules]]\nweights = "*/embed_tokens*"\nmethod = "float"\n'
     found = open_recipe(recipe(tmp_path, 'name = "mine"\n' + nf4 + float_tables))
     require_applicable(found, TENSORS, "decoder")

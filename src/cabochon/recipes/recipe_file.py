@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -24,6 +25,13 @@ BITS = (4, 8)
 ACTIVATIONS = ("f16", "f32")
 _LOOKED_UP = ("*/embed_tokens*", "*/experts.*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+
+
+@dataclass(frozen=True)
+class _Read(Precision):
+    """A precision that was read `at` a place, which errors about its rules name."""
+
+    at: str = field(default="", compare=False)
 
 
 def find_precision(said: str | Path) -> Precision:
@@ -76,7 +84,7 @@ def read_recipe(values: Mapping[str, Any], at: str) -> Precision:
     recipe = Section(values, at)
     recipe.refuse_unknown(("name", "activations", "rules"))
     activations = _one_of(recipe, "activations", ACTIVATIONS) if "activations" in recipe else ""
-    precision = Precision(_name(recipe), activations, tuple(map(_rule, _rules(recipe))))
+    precision = _Read(_name(recipe), activations, tuple(map(_rule, _rules(recipe))), at=at)
     if not precision.quantized:
         raise recipe.error(
             "rules",
@@ -109,6 +117,7 @@ def require_applicable(precision: Precision, tensors: Mapping[str, Tensor], comp
     """
     if precision.name in PRECISIONS:
         return
+    at = precision.at if isinstance(precision, _Read) else f"recipe {precision.name}"
     known = addresses(tensors, component)
     built = {one.partition("/")[0] for one in known}
     for i, rule in enumerate(precision.rules):
@@ -117,7 +126,7 @@ def require_applicable(precision: Precision, tensors: Mapping[str, Tensor], comp
             raise ConfigError(
                 f"{rule.weights!r} fits no weight{_meant(rule.weights, known)}; "
                 f"those that can be stored in blocks are {', '.join(known)}",
-                at=f"recipe {precision.name}: rules[{i}]: weights",
+                at=f"{at}: rules[{i}]: weights",
                 remedy="correct the pattern, or leave the rule out",
             )
     for table, pattern in ((one, each) for each in _LOOKED_UP for one in known if fnmatchcase(one, each)):
@@ -125,7 +134,7 @@ def require_applicable(precision: Precision, tensors: Mapping[str, Tensor], comp
         if fitting and precision.rules[fitting[-1]].method == "nf4":
             raise ConfigError(
                 f"is 'nf4' for {table}; expected 'k-quant', 'round' or {FLOAT!r}: no operator looks up rows in nf4",
-                at=f"recipe {precision.name}: rules[{fitting[-1]}]: method",
+                at=f"{at}: rules[{fitting[-1]}]: method",
                 remedy=f"add [[rules]] behind it, with weights = {pattern!r} and another method",
             )
 
