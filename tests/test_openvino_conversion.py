@@ -291,8 +291,10 @@ def test_the_cards_lines_for_cabochon_run(converted: Converted, capsys: pytest.C
 
 def test_what_is_refused(converted: Converted, packages: Packages, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(PackageError, match="stateful is asked for a drafter"):
+    with pytest.raises(PackageError, match="for a drafter; a drafter reads its target's caches\n"):
         convert(packages("tiny-drafter", "onnx-standard"), out, stateful=True)
+    with pytest.raises(PackageError, match="for openvino-epcontext, where ONNX Runtime feeds the caches\n"):
+        convert(packages("tiny", "onnx-standard"), out, to="openvino-epcontext", stateful=True)
     with pytest.raises(PackageError, match="was built for default; only packages of onnx-standard"):
         convert(packages("tiny"), out)
     with pytest.raises(PackageError, match="is of openvino-ir already"):
@@ -315,6 +317,34 @@ def test_without_openvino(packages: Packages, tmp_path: Path, monkeypatch: pytes
     with pytest.raises(CabochonError, match="OpenVINO cannot be loaded") as caught:
         convert(packages("tiny", "onnx-standard"), tmp_path / "out")
     assert caught.value.remedy == "pip install 'cabochon[openvino]'"
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"precision": "NF4"}, "target 'openvino-ir' cannot carry weights in 'nf4'"),
+        ({"target": "openvino-epcontext", "stateful": True}, "stateful is asked for openvino-epcontext"),
+        ({"assistant": TINY / "assistant", "stateful": True}, "stateful is asked for a pair"),
+        ({"model": "drafter", "stateful": True}, "stateful is asked for a drafter"),
+    ],
+)
+def test_what_is_never_built_is_refused_first(
+    said: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before OpenVINO is missed."""
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    asked: dict[str, Any] = {"target": "openvino-ir"} | said
+    with pytest.raises(CabochonError, match=message) as caught:
+        cabochon.build(TINY / "text", tmp_path / "out", **asked)
+    assert not caught.value.at
+
+
+def test_what_is_never_converted_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    with pytest.raises(PackageError, match="is not a folder; expected a package"):
+        convert(tmp_path / "nosuch", tmp_path / "out")
+    with pytest.raises(PackageError, match="OUT exists already"):
+        convert(tmp_path / "nosuch", tmp_path)
 
 
 def test_a_checkpoint_is_built_and_converted(tmp_path: Path) -> None:

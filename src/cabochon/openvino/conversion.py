@@ -35,7 +35,7 @@ from cabochon.validation import reports, validate
 from cabochon.validation.graph import Graph
 from cabochon.validation.net import weights_of
 
-__all__ = ["convert"]
+__all__ = ["convert", "require_own_caches"]
 
 _SPARE = 64 << 20  # bytes: the .xml files, in which a decoder of 35 layers takes 5 MB, and documents
 _STATEFUL = ("", "decoder")  # the folders of graphs that have caches
@@ -68,11 +68,11 @@ def convert(
     PackageError for what is no such package, what OpenVINO refuses, or `out`; CabochonError without OpenVINO.
     """
     started, package, out = time.monotonic(), Path(package), Path(out)
-    library()
     how = _How(to, stateful, None if command is None else tuple(command))
     files.refuse(out, package)
     source = read_source(package)
     _check(source, how)
+    library()
     told = progress or Silent()
     with files.staged(out) as stage:
         files.require_space(stage.parent, source.nbytes + _SPARE)
@@ -91,19 +91,25 @@ def _check(source: Source, how: _How) -> None:
         raise PackageError(f"to is {how.target!r}; expected one of {', '.join(FILES)}")
     if source.target == how.target:
         raise PackageError(f"is of {IR} already", at=str(source.root), remedy=f"convert it to {EPCONTEXT}")
-    if how.stateful and (source.kind in ("drafter", "pair") or how.target == EPCONTEXT):
-        what = how.target if how.target == EPCONTEXT else f"a {source.kind}"
-        raise PackageError(
-            f"stateful is asked for {what}; a drafter reads its target's caches, and ONNX Runtime feeds its own",
-            at=str(source.root),
-            remedy="leave --stateful out",
-        )
+    if how.stateful:
+        require_own_caches(source.kind, how.target, at=str(source.root))
     if source.target == IR and any("cabochon.stateful" in g.properties for g in source.graphs.values()):
         raise PackageError(
             "keeps its caches; ONNX Runtime feeds its own",
             at=str(source.root),
             remedy=f"convert the package of {STANDARD} without --stateful",
         )
+
+
+def require_own_caches(kind: str, target: str, *, at: str = "") -> None:
+    """Raise PackageError where decoders cannot keep their caches: in packages of this kind, or of this target."""
+    if target == EPCONTEXT:
+        found = f"{target}, where ONNX Runtime feeds the caches"
+    elif kind in ("drafter", "pair"):
+        found = f"a {kind}; a drafter reads its target's caches"
+    else:
+        return
+    raise PackageError(f"stateful is asked for {found}", at=at, remedy="leave --stateful out")
 
 
 def _remarks(source: Source, how: _How) -> Iterable[str]:
