@@ -173,6 +173,16 @@ def test_without_a_decoder(monkeypatch: pytest.MonkeyPatch):
         load_video(b"\0\0\0\x18ftypmp42" + bytes(99))
 
 
+def test_a_broken_picture_is_named_where_a_decoder_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setitem(__import__("sys").modules, "av", None)
+    (path := tmp_path / "bad.png").write_bytes(b"no picture")
+    with pytest.raises(RequestError, match=r"is no GIF, WebP, PNG or AVIF; .* needs PyAV") as caught:
+        load_video(path)
+    assert caught.value.at == str(path)
+
+
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [

@@ -12,7 +12,8 @@ __all__ = ["read_container"]
 
 def read_container(file: Any, at: str, count: int | None) -> Video:
     """`count` frames of its first video stream, or all, at its mean rate as with transformers. Raises RequestError."""
-    library = require("av", "reading MP4 and other video files", extra="video")
+    what = "is no GIF, WebP, PNG or AVIF; reading MP4 and other video files"
+    library = require("av", what, extra="video", at=at)
     try:
         with closing(library.open(file)) as container:
             if not container.streams.video:

@@ -11,8 +11,8 @@ __all__ = ["require"]
 _NAMES = {"PIL.Image": "Pillow", "av": "PyAV"}
 
 
-def require(module: str, what: str, extra: str = "media") -> Any:
-    """The imported `module`. RequestError says that `what` needs it, and how to get it."""
+def require(module: str, what: str, extra: str = "media", at: str = "") -> Any:
+    """The imported `module`. RequestError says that `what`, found `at` a place, needs it, and how to get it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -22,4 +22,4 @@ def require(module: str, what: str, extra: str = "media") -> Any:
         why = f"{what} needs {_NAMES.get(module, module)}, which {missing}"
     except OSError as error:  # soundfile, where its C library is absent
         why = f"{what} needs {module}, which cannot be loaded: {error}"
-    raise RequestError(why, remedy=f'pip install "cabochon[{extra}]"')
+    raise RequestError(why, at=at, remedy=f'pip install "cabochon[{extra}]"')
