@@ -214,7 +214,10 @@ def test_sources_that_are_none(tmp_path: Path):
     (tmp_path / "empty.png").touch()
     for source, message in (
         (tmp_path / "empty.png", "empty.png: is empty: 0 bytes"),
-        (tmp_path / "absent.png", "absent.png: cannot be read: No such file or directory"),
+        (
+            tmp_path / "absent.png",
+            r"absent.png: cannot be read: No such file or directory\n  -> check the path",
+        ),
         (tmp_path, "cannot be read: Is a directory"),
         ("https://example.com/a.png", "is an address; nothing is fetched from the network here"),
         (

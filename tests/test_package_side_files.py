@@ -57,8 +57,11 @@ def test_a_template_may_stand_in_tokenizer_config(tmp_path):
 
 
 def test_wrong_requests(tmp_path):
-    with pytest.raises(PackageError, match="allow_missing names 'tokeniser'; expected one of tokenizer, gen"):
+    with pytest.raises(
+        PackageError, match="allow_missing names 'tokeniser'; expected one of tokenizer, gen"
+    ) as caught:
         require(files(tmp_path), ["tokeniser"])
+    assert caught.value.remedy == "correct the name, or leave --allow-missing out"
 
 
 def test_of_named_templates_the_default_counts(tmp_path):

@@ -62,7 +62,7 @@ def test_a_bos_outside_the_vocabulary_is_named(packages: Packages, tmp_path: Pat
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        ([2, 512], "prompt[1]: 512; expected a token id from 0 to 511"),
+        ([2, 512], "prompt[1]: 512; expected a token id from 0 to 511\n  -> take the ids of this package"),
         ([2, -1], "prompt[1]: -1; expected a token id"),
         ([2, 1.5], "prompt[1]: 1.5; expected a token id"),
         ([2, "x"], "prompt[1]: 'x'; expected a token id"),

@@ -48,4 +48,5 @@ def _file(path: Path, at: str) -> io.BufferedIOBase:
             raise RequestError("is empty: 0 bytes", at=at)
         return path.open("rb")
     except OSError as error:
-        raise RequestError(f"cannot be read: {error.strerror or error}", at=at) from error
+        what = f"cannot be read: {error.strerror or error}"
+        raise RequestError(what, at=at, remedy="check the path and the permissions") from error

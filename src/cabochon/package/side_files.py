@@ -60,7 +60,10 @@ def require(
     """
     for name in allowed:
         if name not in NEEDED:
-            raise PackageError(f"allow_missing names {name!r}; expected one of {', '.join(NEEDED)}")
+            raise PackageError(
+                f"allow_missing names {name!r}; expected one of {', '.join(NEEDED)}",
+                remedy="correct the name, or leave --allow-missing out",
+            )
     missing = {name: what for name, what in _missing(files, _check(files)) if name in needed}
     refused = [name for name in missing if name not in allowed]
     if refused:

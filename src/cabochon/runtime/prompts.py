@@ -96,7 +96,11 @@ class Prompts:
     def _check(self, token: Any, at: str) -> None:
         known = isinstance(token, int | np.integer) and not isinstance(token, bool)
         if not known or not 0 <= token < self._vocabulary:
-            raise RequestError(f"{shown(token)}; expected a token id from 0 to {self._vocabulary - 1}", at=at)
+            raise RequestError(
+                f"{shown(token)}; expected a token id from 0 to {self._vocabulary - 1}",
+                at=at,
+                remedy="take the ids of this package's tokenizer",
+            )
 
 
 def lacking(file: str, instead: str) -> RequestError:
