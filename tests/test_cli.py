@@ -348,6 +348,8 @@ USAGE = [
     (("build", "a", "b", "--logits-to-keep", "99999999999999999999"), "--logits-to-keep"),
     (("build", "a", "b", "--calibrate-limit", "1"), "--calibrate-limit goes with --calibrate"),
     (("build", "a", "b", "--assistant-revision", "c"), "--assistant-revision goes with --assistant"),
+    (("matrix", "a", "b", "--assistant-revision", "c"), "--assistant-revision goes with --assistant"),
+    (("plan", "a", "--assistant-revision", "c"), "--assistant-revision goes with --assistant"),
     (("run", "a", "--prompt", "x", "--num-draft-tokens", "4", "--no-speculation"), "guesses nothing ahead"),
     (
         ("run", "a", "--prompt", "x", "--num-draft-tokens", "auto", "--no-speculation"),

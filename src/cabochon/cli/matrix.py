@@ -73,6 +73,8 @@ def matrix(
 
     if model is ModelKind.drafter:
         raise typer.BadParameter("expected text or full", param_hint="--model")
+    if assistant_revision is not None and assistant is None:
+        raise typer.BadParameter("--assistant-revision goes with --assistant")
     if listing and (verify or replace):
         raise typer.BadParameter("--list writes nothing: no --verify, --replace")
     asked: dict[str, Any] = {
@@ -262,7 +264,10 @@ class Bars:
             TransferSpeedColumn,
         )
 
+        console = Console(stderr=True)
+        if not console.is_terminal:
+            return
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        self._bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+        self._bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
         self._task = self._bar.add_task("", total=total)
         self._bar.start()

@@ -55,6 +55,8 @@ def plan(
     """Say what building a checkpoint takes, and which target can carry it in which precision. Reads no weights."""
     if (source is None) == (config is None):
         raise typer.BadParameter("give SOURCE or --config, one of them")
+    if assistant_revision is not None and assistant is None:
+        raise typer.BadParameter("--assistant-revision goes with --assistant")
     from cabochon.planning import plan
 
     found = plan(

@@ -50,7 +50,9 @@ def order(
         )
     if target not in TARGETS:
         known = ", ".join([*TARGETS, *CONVERSIONS])
-        raise TargetError(f"unknown target {target!r}; expected one of {known}")
+        raise TargetError(
+            f"unknown target {target!r}; expected one of {known}", remedy="see `cabochon list targets`"
+        )
     stored = find_precision(precision).on(TARGETS[target].storage)
     TARGETS[target].require(stored.activations, (), stored.methods)
     if weights not in ("copy", "link"):
