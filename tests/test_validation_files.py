@@ -239,8 +239,7 @@ BREAKS = (
 
 
 def rename_in_genai(package: Path, name: str) -> None:
-    config = {"model": {"decoder": {"filename": name}}}
-    (package / "genai_config.json").write_text(json.dumps(config))
+    edit_json("genai_config.json", lambda data: data["model"]["decoder"].update(filename=name))(package)
 
 
 def move_out(package: Path, name: str) -> None:

@@ -70,7 +70,7 @@ def _genai_names(found: Decoded, decoder: Any) -> Iterator[Found]:
                 yield Found(at, f"{name!r}, but there is no {missing[0]!r}", f"{side} of {found.graph.path}")
 
 
-@rule("HON036", Severity.ERROR)
+@rule("HON036", Severity.ERROR, NEEDS)
 def genai_search_differs(package: Opened) -> Iterator[Found]:
     """genai_config.json draws, begins, pads or ends otherwise than the package's other files say.
 
