@@ -13,6 +13,8 @@ from onnx import numpy_helper
 from broken import Break, all_of, check, edit_bytes, edit_document, edit_graph, edit_json, write
 from cabochon import build
 from cabochon.validation import validate
+from cabochon.validation.genai_claims import DRAWN
+from cabochon.validation.norm_claims import EPSILONS
 from checkpoints import EXPERTS, copy
 from packages import Packages
 
@@ -463,6 +465,24 @@ BREAKS = (
 @pytest.mark.parametrize("broken", BREAKS, ids=str)
 def test_a_broken_package_is_found_out(broken: Break, packages: Packages, tmp_path: Path) -> None:
     check(broken, packages, tmp_path)
+
+
+def test_epsilons_that_nothing_states_are_onnxruntimes() -> None:
+    from onnxruntime.capi import onnxruntime_pybind11_state as registered
+
+    schemas = [s for s in registered.get_all_operator_schema() if s.name in EPSILONS]
+    found = {
+        s.name: onnx.AttributeProto.FromString(s.attributes["epsilon"]._default_value).f for s in schemas
+    }
+    assert found == pytest.approx(EPSILONS, rel=1e-6, abs=0)
+
+
+@pytest.mark.parity
+def test_settings_that_nothing_states_are_those_of_transformers() -> None:
+    from transformers import GenerationConfig
+
+    theirs = GenerationConfig._get_default_generation_params()
+    assert {key: theirs[key] for key in DRAWN} == DRAWN
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ _PROCESSORS = {
 }
 # Keys of generation_config.json: whole numbers and the least they may be, numbers from 0 and the most.
 _COUNTS = {
-    **dict.fromkeys(("bos_token_id", "pad_token_id", "top_k", "min_length", "max_length"), 0),
+    **dict.fromkeys(("bos_token_id", "pad_token_id", "top_k", "no_repeat_ngram_size"), 0),
+    **dict.fromkeys(("min_length", "max_length"), 0),
     **dict.fromkeys(("num_beams", "num_return_sequences"), 1),
-    "no_repeat_ngram_size": 0,
 }
 _NUMBERS = {"temperature": 1e30, "top_p": 1, "repetition_penalty": 1e30}
 NEEDED = ("tokenizer", "generation_config", "chat_template")

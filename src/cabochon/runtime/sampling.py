@@ -82,7 +82,8 @@ def candidates(logits: np.ndarray, how: Sampling) -> tuple[np.ndarray, np.ndarra
 def _largest(logits: np.ndarray, count: int) -> np.ndarray:
     """The ids of the `count` largest logits and of those that equal the last of them; 0: all.
 
-    The temperature leaves their order as it is, so that it need not be divided by over the whole vocabulary.
+    The temperature leaves their order as it is, so that it need not be divided by over the whole vocabulary. Logits
+    that differ and whose scores are rounded to one number are no ties here.
     """
     if not 0 < count < len(logits):
         return np.arange(len(logits))

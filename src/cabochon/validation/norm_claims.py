@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from onnx import NodeProto
@@ -16,8 +16,14 @@ from cabochon.validation.statements import CLOSE
 
 __all__: list[str] = []
 
-_NORMS = frozenset({"RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
-_DEFAULT = 1e-5  # of all of them, where the attribute is absent
+# What each adds where the attribute is absent.
+EPSILONS = {
+    "LayerNormalization": 1e-5,
+    "RMSNormalization": 1e-5,
+    "SimplifiedLayerNormalization": 1e-5,
+    "SkipSimplifiedLayerNormalization": 1e-12,
+}
+_ROOT_MEAN_SQUARE = EPSILONS.keys() - {"LayerNormalization"}
 _UNSTATED = 1e-6  # of the encoder of sound, where transformers builds norms without an epsilon
 
 
@@ -25,7 +31,7 @@ _UNSTATED = 1e-6  # of the encoder of sound, where transformers builds norms wit
 def norms_differ(package: Opened) -> Iterator[Found]:
     """The norms of a graph add another epsilon than config.json states.
 
-    Causes: the graph was built from another config; a converter left the operator's default, 1e-5.
+    Causes: the graph was built from another config; a converter left the operator's default, often 1e-5.
     Remedy: build the package again.
     """
     for one in _stated(package):
@@ -42,7 +48,7 @@ class _Stated(NamedTuple):
     graph: Graph
     key: str
     known: tuple[float, ...]
-    operators: frozenset[str] = _NORMS
+    operators: Set[str] = _ROOT_MEAN_SQUARE
 
 
 def _stated(package: Opened) -> Iterator[_Stated]:
@@ -57,8 +63,8 @@ def _stated(package: Opened) -> Iterator[_Stated]:
         yield _Stated(vision, f"{CONFIGS['vision_encoder']}.rms_norm_eps", (found.seeing.eps,))
     if audio and found.hearing:
         key, known = f"{CONFIGS['audio_encoder']}.rms_norm_eps", (found.hearing.eps, _UNSTATED)
-        yield _Stated(audio, key, known, _NORMS | {"LayerNormalization"})
+        yield _Stated(audio, key, known, EPSILONS.keys())
 
 
 def _epsilon(node: NodeProto) -> float:
-    return next((a.f for a in node.attribute if a.name == "epsilon"), _DEFAULT)
+    return next((a.f for a in node.attribute if a.name == "epsilon"), EPSILONS[node.op_type])
