@@ -414,6 +414,8 @@ def test_a_source_is_that_of_one_of_both(pair: Path):
         assert verdict.passed and not verdict.findings and verdict.rules == ("SRC001", "SRC002")
     found = cabochon.validate(pair, source=TINY / "assistant-dense", select=("SRC",)).errors
     assert found and all(finding.at.startswith("model.onnx: ") for finding in found)
+    other = cabochon.validate(pair, source=TINY / "assistant-dense", select=("SRC002",)).findings
+    assert [finding.at.split(": ")[1] for finding in other] == ["target.fingerprint", "assistant.fingerprint"]
 
 
 def test_a_fault_of_the_target_is_one_of_the_pair(pair: Path, tmp_path: Path):
